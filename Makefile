@@ -1,0 +1,65 @@
+# What CI runs and what people run are the same targets. `make` alone lists them.
+
+PYTHON ?= python3
+VENV := .venv
+BIN := $(VENV)/bin
+STAMP := $(VENV)/.stamp
+# Hashes, all platforms, and neither the index's address nor paths of this machine.
+COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal \
+	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+
+.DEFAULT_GOAL := help
+.PHONY: help setup run test check lint bench bench-log lock format docs clean
+
+help: ## list the targets
+	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-10s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+
+setup: $(STAMP) ## create .venv with the locked dependencies (nothing to do when up to date)
+
+$(STAMP): pyproject.toml requirements.lock.txt
+	@tools/system-packages $(PYTHON)
+	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
+		|| { echo "Forebay needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
+	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes \
+		-r requirements.lock.txt
+	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps \
+		--no-build-isolation --editable .
+	@touch $@
+
+run: setup ## run the demonstration
+	$(BIN)/forebay demo
+
+test: lint ## everything: linters, types, layers and all tests
+	$(BIN)/python -m pytest
+
+check: lint ## the quick part of `make test`, under a minute
+	$(BIN)/python -m pytest tests/unit tests/tidy
+
+lint: setup ## ruff, mypy --strict and the import layers
+	$(BIN)/ruff check
+	$(BIN)/ruff format --check
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+bench: bench-log ## all benchmarks
+
+bench-log: setup ## benchmark of the logs
+	$(BIN)/python -m benchmarks.log
+
+lock: setup ## resolve the dependencies anew, into the two lock files
+	$(COMPILE) --upgrade --extra postgres --extra valkey --extra dev \
+		--output-file requirements.lock.txt
+	$(COMPILE) --upgrade --extra spark --extra tarantool --constraint requirements.lock.txt \
+		--output-file requirements-spark.lock.txt
+
+format: setup ## format the code and apply safe fixes
+	$(BIN)/ruff check --fix
+	$(BIN)/ruff format
+
+docs: setup ## check the documents: links and commands they mention
+	$(BIN)/python -m pytest tests/tidy -k "link or make"
+
+clean: ## remove the environment and all caches
+	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +

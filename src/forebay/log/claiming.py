@@ -1,0 +1,115 @@
+"""Rules of handing out that hold for every log: what fits, what a settlement says, what is corrupt."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forebay.log.values import Deferral, Group, Outcome, Room, Settlement, StoredBlock
+from forebay.model import Conflict, Corrupt, Rejected, UnknownGroup, bitmap, sequence_of
+
+STAGE_NAME_MAX = 255
+
+
+class Space:
+    """Room that fills up: whole runs as long as they fit, and the first one cut to fit."""
+
+    def __init__(self, room: Room) -> None:
+        if room.messages < 1 or room.bytes < 1:
+            raise Rejected(f"no room for a message: {room}", hint="ask for 1 or more")
+        self._messages = room.messages
+        self._bytes = room.bytes
+        self._empty = True
+
+    def take(self, count: int, size: int) -> int:
+        """How many of `count` messages fit; 0 when the run doesn't."""
+        if self._empty:
+            count = min(count, self._messages)
+        elif count > self._messages or size > self._bytes:
+            return 0
+        self._empty = False
+        self._messages -= count
+        self._bytes -= size
+        return count
+
+    def fits(self, count: int, size: int) -> bool:
+        """Like `take` for runs that cannot be cut: the first always fits."""
+        if not self._empty and (count > self._messages or size > self._bytes):
+            return False
+        self._empty = False
+        self._messages -= count
+        self._bytes -= size
+        return True
+
+
+def check_settlement(settlement: Settlement) -> None:
+    """Raise Rejected unless each message is finished once, and lies within the claim."""
+    count = settlement.count
+    size = (count + 7) // 8
+    bitmaps = (settlement.done, settlement.expired, settlement.handed, settlement.returned)
+    runs = [(d.offset, d.count) for d in settlement.deferred]
+    runs.extend((death.offset, 1) for death in settlement.dead)
+    if (
+        count < 1
+        or any(bits and (len(bits) != size or bits[-1] >> (count % 8 or 8)) for bits in bitmaps)
+        or any(offset < 0 or length < 1 or offset + length > count for offset, length in runs)
+    ):
+        text = f"a settlement names messages outside its claim of {count}"
+        raise Rejected(text, hint="count offsets from the claim's first message")
+    finished = sum(map(bitmap.count, bitmaps[:2])) + sum(length for _, length in runs)
+    if (runs or settlement.expired) and bitmap.count(settlement.finished()) != finished:
+        text = "a settlement finishes a message twice"
+        raise Rejected(text, hint="settle each message as done, expired, deferred or dead")
+
+
+class OutcomeBody(msgspec.Struct, frozen=True, array_like=True):
+    """An entry of the outcome log as it is stored."""
+
+    done: bytes
+    expired: bytes
+    deferred: tuple[Deferral, ...]
+    dead: tuple[tuple[int, str, int], ...]
+    worker: str
+
+
+_encode_outcome = msgspec.msgpack.Encoder().encode
+_decode_outcome = msgspec.msgpack.Decoder(OutcomeBody).decode
+
+
+def encode_outcome(settlement: Settlement) -> bytes:
+    """What the outcome log keeps of a settlement."""
+    dead = tuple((d.offset, d.reason, d.attempts) for d in settlement.dead)
+    return _encode_outcome(
+        OutcomeBody(settlement.done, settlement.expired, settlement.deferred, dead, settlement.worker)
+    )
+
+
+def decode_outcome(first: int, at: int, count: int, body: bytes) -> Outcome:
+    """The entry of the outcome log on `count` messages from message id `first` on."""
+    b = _decode_outcome(body)
+    return Outcome(first, at, count, b.done, b.expired, b.deferred, b.dead, b.worker)
+
+
+def corrupt_block(queue: str, block: StoredBlock, error: Corrupt) -> Corrupt:
+    """The report on a block that was set aside."""
+    first, last = sequence_of(block.first), sequence_of(block.last)
+    text = f"block {first}..{last} of queue {queue!r} can't be read and is in quarantine: {error}"
+    return Corrupt(text, queue=queue, first=first, last=last)
+
+
+def unknown_group(group: Group) -> UnknownGroup:
+    """The error for a group that was deleted."""
+    return UnknownGroup(f"there is no group {group.name!r}", hint="create it first")
+
+
+def check_stage_name(stage: str) -> str:
+    """A stage's name, or Rejected."""
+    if not 0 < len(stage) <= STAGE_NAME_MAX:
+        text = f"a stage's name has 1 to {STAGE_NAME_MAX} characters, this one {len(stage)}"
+        raise Rejected(text, hint="shorten it")
+    return stage
+
+
+def nothing_staged(stage: str, missing: int) -> Conflict:
+    """The error for a publish of blocks that were never staged."""
+    text = f"{missing} of the blocks were never staged under {stage!r}"
+    return Conflict(text, hint="stage them first; nothing was published")

@@ -1,0 +1,180 @@
+"""Group commit: concurrent writes share one transaction, without waiting for company.
+
+While one flush is in flight the next one fills; an idle log flushes a lone write at once. Each write
+gets its own answer. When a flush is refused and held more than one write, each of them is tried alone,
+so that one bad write fails by itself.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+
+import msgspec
+
+from forebay.log.claiming import check_settlement
+from forebay.log.intake import Answer, Intake
+from forebay.log.values import Appended, Receipt, Settlement
+from forebay.model import Conflict, Rejected, Unavailable, mint
+
+
+class Item(msgspec.Struct, frozen=True):
+    """What one caller wants written, as the transaction sees it."""
+
+    id: bytes
+    appends: Sequence[Intake] = ()
+    settlements: Sequence[Settlement] = ()
+    atomic: bool = False
+    size: int = 0
+
+
+class Result(msgspec.Struct, frozen=True):
+    """What became of an item: an answer per append, the settlements that came too late."""
+
+    answers: Sequence[Answer] = ()
+    conflicts: Sequence[int] = ()
+
+
+Flush = Callable[[list[Item]], Awaitable[list[Result | Exception]]]
+"""Write the items in one transaction, and answer each, with an exception where it changed nothing.
+
+An atomic item comes alone, and is rolled back unless the result `is_whole`.
+"""
+
+
+def is_whole(item: Item, result: Result) -> bool:
+    """Whether all of an item can stand: no duplicates, nothing too late, no block id used otherwise."""
+    return not result.conflicts and not any(
+        answer.found or (answer.known and intake.differs(answer))
+        for intake, answer in zip(item.appends, result.answers, strict=True)
+    )
+
+
+class GroupCommit:
+    """Collects writes and hands them to `flush`, one transaction at a time."""
+
+    def __init__(
+        self,
+        flush: Flush,
+        *,
+        items_max: int = 1_000,
+        flush_bytes_max: int = 32 << 20,
+        waiting_bytes_max: int = 256 << 20,
+    ) -> None:
+        self._flush = flush
+        self._items_max = items_max
+        self._flush_bytes_max = flush_bytes_max
+        self._waiting_bytes_max = waiting_bytes_max
+        self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
+        self._waiting_bytes = 0
+        self._flusher: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def commit(
+        self,
+        intakes: Sequence[Intake],
+        settlements: Sequence[Settlement],
+        id: bytes | None,  # noqa: A002 - the word of the design
+        *,
+        atomic: bool,
+    ) -> Receipt:
+        """Write until every message is either appended or known; raise what the log raises."""
+        for settlement in settlements:
+            check_settlement(settlement)
+        if id is not None and any(intake.id == id for intake in intakes):
+            raise Rejected("the commit has the id of its block", hint="mint an id for each")
+        write_id = id or mint()
+        answers: dict[int, Appended] = {}
+        conflicts: Sequence[int] = ()
+        left = list(range(len(intakes)))
+        first = True
+        while left or (first and settlements):
+            offered = [intakes[i] for i in left]
+            size = sum(len(intake.body) for intake in offered)
+            item = Item(write_id, offered, settlements if first or atomic else (), atomic, size)
+            result = await self._submit(item)
+            refused = [i for i, a in zip(left, result.answers, strict=True) if a.found]
+            if first or atomic:
+                conflicts = result.conflicts
+            if atomic and conflicts:
+                raise Conflict(
+                    "nothing was written: a settlement of the atomic commit came too late",
+                    hint="take the messages again",
+                )
+            for i, answer in zip(left, result.answers, strict=True):
+                if answer.found:
+                    intakes[i].drop(answer.found)
+                elif not (atomic and refused):
+                    answers[i] = intakes[i].appended(answer)
+            left = left if atomic and refused else refused
+            first = False
+        return Receipt([answers[i] for i in range(len(intakes))], conflicts)
+
+    async def close(self) -> None:
+        """Finish what is waiting, and take nothing more."""
+        self._closed = True
+        if self._flusher is not None:
+            await self._flusher
+
+    async def _submit(self, item: Item) -> Result:
+        if self._closed:
+            raise Unavailable("the log is closed", hint="open it again")
+        if self._waiting and self._waiting_bytes + item.size > self._waiting_bytes_max:
+            text = f"{self._waiting_bytes} bytes are waiting to be written already"
+            raise Unavailable(text, hint="slow down", retry_after_seconds=0.1)
+        future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
+        self._waiting.append((item, future))
+        self._waiting_bytes += item.size
+        if self._flusher is None or self._flusher.done():
+            self._flusher = asyncio.create_task(self._flush_waiting(), name="forebay-group-commit")
+        return await future
+
+    async def _flush_waiting(self) -> None:
+        while self._waiting:
+            batch = self._next_batch()
+            if batch:
+                await self._flush_batch(batch)
+
+    def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
+        batch: list[tuple[Item, asyncio.Future[Result]]] = []
+        size = 0
+        while self._waiting and len(batch) < self._items_max:
+            item, future = self._waiting[0]
+            if batch and (item.atomic or size + item.size > self._flush_bytes_max):
+                break
+            self._waiting.popleft()
+            self._waiting_bytes -= item.size
+            if future.cancelled():
+                continue
+            batch.append((item, future))
+            size += item.size
+            if item.atomic:
+                break
+        return batch
+
+    async def _flush_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        try:
+            results = await self._flush([item for item, _ in batch])
+        except Unavailable as error:
+            _fail(batch, error)
+        except Exception as error:  # noqa: BLE001 - handed to the callers, whose writes it concerns
+            if len(batch) == 1:
+                _fail(batch, error)
+            else:
+                for single in batch:
+                    await self._flush_batch([single])
+        else:
+            for (_, future), result in zip(batch, results, strict=True):
+                if future.done():
+                    continue
+                if isinstance(result, Exception):
+                    future.set_exception(result)
+                else:
+                    future.set_result(result)
+
+
+def _fail(batch: list[tuple[Item, asyncio.Future[Result]]], error: Exception) -> None:
+    for _, future in batch:
+        if not future.done():
+            future.set_exception(error)

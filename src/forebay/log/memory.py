@@ -1,0 +1,737 @@
+"""MemoryLog: the log in plain dictionaries. The oracle for the others, and the log for tests.
+
+Nothing survives the process. It is written to be read: linear scans where the others have an index.
+"""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+from forebay.log.claiming import (
+    Space,
+    check_stage_name,
+    corrupt_block,
+    decode_outcome,
+    encode_outcome,
+    nothing_staged,
+    unknown_group,
+)
+from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
+from forebay.log.intake import Answer, Intake, resolve
+from forebay.log.registry import (
+    change_settings,
+    check_number,
+    merge_settings,
+    next_number,
+    number_taken,
+    unknown_queue,
+)
+from forebay.log.values import (
+    Append,
+    Appended,
+    Claim,
+    Claimed,
+    DeadLetter,
+    Group,
+    GroupStats,
+    Outcome,
+    Queue,
+    QueueSettings,
+    QueueStats,
+    Receipt,
+    Room,
+    Settlement,
+    Start,
+    Stats,
+    StoredBlock,
+    Trimmed,
+    dead_letter_body,
+)
+from forebay.model import (
+    Clock,
+    Corrupt,
+    ForebayError,
+    Limits,
+    SystemClock,
+    bitmap,
+    check_group_name,
+    check_queue_name,
+    pack,
+    queue_of,
+    sequence_of,
+)
+
+_SECOND = 1_000_000
+
+
+@dataclass
+class _Queue:
+    queue: Queue
+    next: int = 1
+    floor: int = 1
+    appended_at: int = 0
+    blocks: list[StoredBlock] = field(default_factory=list)
+    deleted: bool = False
+
+    def from_sequence(self, sequence: int) -> list[StoredBlock]:
+        """Blocks that end at or after a sequence number."""
+        key: int = pack(self.queue.number, sequence)
+        return self.blocks[bisect.bisect_left(self.blocks, key, key=lambda block: block.last) :]
+
+
+@dataclass
+class _Group:
+    group: Group
+    position: int
+    lanes: dict[str, int] = field(default_factory=dict)
+    claimed: int = 0
+    skipped: int = 0
+    done: int = 0
+    dead: int = 0
+    expired: int = 0
+    corrupt: int = 0
+    dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
+    outcomes: list[Outcome] = field(default_factory=list)
+
+
+@dataclass
+class _Claim:
+    token: int
+    group: int
+    first: int
+    count: int
+    block: StoredBlock
+    owner: str | None
+    start_time: int
+    due_at: int
+    attempts: int = 0
+    prev_start_time: int | None = None
+    done: bytes = b""
+    handed: bytes = b""
+
+    def remaining(self) -> int:
+        return self.count - bitmap.count(self.done)
+
+
+class MemoryLog:
+    """See the module."""
+
+    def __init__(
+        self,
+        *,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        remember_seconds: float = 7 * 86_400.0,
+    ) -> None:
+        self._clock = clock or SystemClock()
+        self._limits = limits or Limits()
+        self._remember = int(remember_seconds * _SECOND)
+        self._commits = GroupCommit(self._flush)
+        self._queues: dict[int, _Queue] = {}
+        self._groups: dict[int, _Group] = {}
+        self._claims: dict[int, _Claim] = {}
+        self._owners: dict[str, int] = {}
+        self._receipts: dict[bytes, tuple[int, Answer | tuple[int, ...]]] = {}
+        self._digests: dict[bytes, tuple[int, int]] = {}
+        self._stages: dict[str, dict[bytes, tuple[int, Append]]] = {}
+        self._quarantine: dict[int, StoredBlock] = {}
+        self._tokens = 0
+        self._group_numbers = 0
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._commits.close()
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        check_queue_name(name)
+        merged = merge_settings(QueueSettings(), settings)
+        held = next((q for q in self._queues.values() if q.queue.name == name), None)
+        if held is not None and not held.deleted:
+            return held.queue
+        if held is not None:
+            held.queue = Queue(held.queue.number, name, merged, self._clock.now())
+            held.deleted = False
+            return held.queue
+        if number is None:
+            number = next_number(max(self._queues, default=0))
+        elif check_number(number) in self._queues:
+            raise number_taken(number, self._queues[number].queue.name)
+        queue = Queue(number, name, merged, self._clock.now())
+        self._queues[number] = _Queue(queue)
+        return queue
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        queue = await self.queue(name)
+        changed = change_settings(queue.settings, settings)
+        self._queues[queue.number].queue = Queue(
+            queue.number, queue.name, changed, queue.created_at
+        )
+        return self._queues[queue.number].queue
+
+    async def queue(self, name: str) -> Queue:
+        queues = await self.queues()
+        for queue in queues:
+            if queue.name == name:
+                return queue
+        raise unknown_queue(name, (queue.name for queue in queues))
+
+    async def queues(self) -> list[Queue]:
+        return [q.queue for _, q in sorted(self._queues.items()) if not q.deleted]
+
+    async def delete_queue(self, name: str) -> bool:
+        held = next((q for q in self._queues.values() if q.queue.name == name), None)
+        if held is None or held.deleted:
+            return False
+        for group in await self.groups(held.queue):
+            await self.delete_group(group)
+        self._digests = {
+            digest: (message_id, at)
+            for digest, (message_id, at) in self._digests.items()
+            if queue_of(message_id) != held.queue.number
+        }
+        held.deleted, held.blocks, held.floor = True, [], held.next
+        return True
+
+    async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
+        check_group_name(name)
+        held = self._live(queue.number)
+        for group in await self.groups(queue):
+            if group.name == name:
+                return group
+        self._group_numbers += 1
+        position = _start_position(held, start)
+        group = Group(self._group_numbers, queue.number, name, position)
+        self._groups[group.number] = _Group(group, position)
+        return group
+
+    async def groups(self, queue: Queue) -> list[Group]:
+        return [g.group for _, g in sorted(self._groups.items()) if g.group.queue == queue.number]
+
+    async def delete_group(self, group: Group) -> bool:
+        if self._groups.pop(group.number, None) is None:
+            return False
+        self._claims = {t: c for t, c in self._claims.items() if c.group != group.number}
+        return True
+
+    # The one write
+
+    async def commit(
+        self,
+        appends: Sequence[Append] = (),
+        settlements: Sequence[Settlement] = (),
+        *,
+        id: bytes | None = None,  # noqa: A002 - the word of the design
+        atomic: bool = False,
+    ) -> Receipt:
+        intakes = [Intake(a, self._live(a.queue).queue, self._limits) for a in appends]
+        return await self._commits.commit(intakes, settlements, id, atomic=atomic)
+
+    async def _flush(self, items: list[Item]) -> list[Result | Exception]:
+        return [self._try(item) for item in items]
+
+    def _try(self, item: Item) -> Result | Exception:
+        try:
+            for intake in item.appends:
+                self._live(intake.queue)
+        except ForebayError as error:
+            return error
+        return self._write(item)
+
+    def _write(self, item: Item) -> Result:
+        now = self._clock.now()
+        known = self._receipts.get(item.id) if item.settlements else None
+        if known is not None:
+            conflicts = known[1]
+            assert isinstance(conflicts, tuple)
+        else:
+            conflicts = self._conflicts(item.settlements)
+        answers: list[Answer] = []
+        for intake in item.appends:
+            answer = self._answer(intake, now)
+            fresh = not answer.known and not answer.found
+            answers.append(self._append(intake, now) if fresh else answer)
+        result = Result(answers, conflicts)
+        if item.atomic and not is_whole(item, result):
+            for intake, answer in reversed(list(zip(item.appends, answers, strict=True))):
+                if not answer.known and not answer.found:
+                    self._take_back(intake)
+            return result
+        if known is None:
+            for i, settlement in enumerate(item.settlements):
+                if i not in conflicts:
+                    self._settle(settlement, now)
+            if any(s.is_outcome() for s in item.settlements):
+                self._receipts[item.id] = (now, conflicts)
+        return result
+
+    def _answer(self, intake: Intake, now: int) -> Answer:
+        if intake.id in self._receipts:
+            answer = self._known(intake.id)
+            return Answer(answer.first, answer.count, known=True, dropped=answer.dropped)
+        window = self._live(intake.queue).queue.settings.dedupe_seconds * _SECOND
+        found = []
+        for index, digest in enumerate(intake.digests or ()):
+            if digest is not None and digest in self._digests:
+                message_id, at = self._digests[digest]
+                if at > now - window:
+                    found.append((index, message_id))
+        return Answer(found=tuple(found))
+
+    def _known(self, block_id: bytes) -> Answer:
+        answer = self._receipts[block_id][1]
+        assert isinstance(answer, Answer)
+        return answer
+
+    def _append(self, intake: Intake, now: int) -> Answer:
+        held = self._live(intake.queue)
+        first, count = pack(intake.queue, held.next), len(intake.block)
+        if count:
+            held.appended_at = max(now, held.appended_at)
+            held.next += count
+            held.blocks.append(
+                StoredBlock(
+                    first, count, intake.id, held.appended_at, intake.partition, intake.body
+                )
+            )
+        for index, digest in enumerate(intake.digests or ()):
+            if digest is not None:
+                self._digests[digest] = (first + index, now)
+        answer = Answer(first, count, dropped=intake.dropped)
+        self._receipts[intake.id] = (now, answer)
+        return answer
+
+    def _take_back(self, intake: Intake) -> None:
+        """Undo the newest append of a queue."""
+        held = self._live(intake.queue)
+        if len(intake.block):
+            held.next -= held.blocks.pop().count
+        del self._receipts[intake.id]
+        for digest in intake.digests or ():
+            if digest is not None:
+                del self._digests[digest]
+
+    def _conflicts(self, settlements: Sequence[Settlement]) -> tuple[int, ...]:
+        """Which settlements come too late, given that those before them are carried out."""
+        conflicts, done = [], dict[int, bytes]()
+        for i, settlement in enumerate(settlements):
+            claim = self._claims.get(settlement.token)
+            if claim is None or claim.group != settlement.group or claim.owner is None:
+                conflicts.append(i)
+                continue
+            before, finished = done.get(claim.token, claim.done), settlement.finished()
+            if bitmap.is_full(before, claim.count) or any(bitmap.overlap(before, finished)):
+                conflicts.append(i)
+            else:
+                done[claim.token] = bitmap.union(before, finished)
+        return tuple(conflicts)
+
+    def _settle(self, settlement: Settlement, now: int) -> None:
+        claim, group = self._claims[settlement.token], self._groups[settlement.group]
+        handed = bitmap.union(claim.handed, settlement.handed)
+        claim.handed = bitmap.minus(handed, settlement.returned)
+        if not settlement.is_outcome():
+            return
+        claim.done = bitmap.union(claim.done, settlement.finished())
+        group.done += bitmap.count(settlement.done)
+        group.expired += bitmap.count(settlement.expired)
+        group.dead += len(settlement.dead)
+        for d in settlement.deferred:
+            self._add_claim(
+                claim.group, claim.first + d.offset, d.count, claim.block, None, d.due_at,
+                d.attempts, d.prev_start_time,
+            )  # fmt: skip
+        for death in settlement.dead:
+            message_id = claim.first + death.offset
+            body = dead_letter_body(death)
+            group.dead_letters[message_id] = DeadLetter(
+                message_id, now, death.reason, death.attempts, body
+            )
+        body = encode_outcome(settlement)
+        group.outcomes.append(decode_outcome(claim.first, now, claim.count, body))
+        if not claim.remaining():
+            del self._claims[claim.token]
+
+    # Handing out
+
+    async def claim(
+        self, group: Group, owner: str, room: Room = Room(), *, partition: str | None = None
+    ) -> Claimed:
+        held, state = self._live(group.queue), self._group(group)
+        self._owners.setdefault(owner, self._clock.now())
+        if held.queue.settings.ordered:
+            runs = self._ordered_runs(held, state, room, partition)
+        else:
+            runs = self._next_runs(held, state, room)
+        claims = []
+        for block, first, count in runs:
+            claims.append(
+                self._add_claim(group.number, first, count, block, owner, block.appended_at)
+            )
+            state.claimed += count
+        return self._claimed(claims)
+
+    def _next_runs(
+        self, held: _Queue, state: _Group, room: Room
+    ) -> list[tuple[StoredBlock, int, int]]:
+        runs = []
+        space = Space(room)
+        for block in held.from_sequence(state.position):
+            first = max(block.first, pack(held.queue.number, state.position))
+            count = space.take(block.last - first + 1, len(block.body))
+            if not count:
+                break
+            runs.append((block, first, count))
+            state.position = sequence_of(first) + count
+            if first + count <= block.last:
+                break
+        return runs
+
+    def _ordered_runs(
+        self, held: _Queue, state: _Group, room: Room, partition: str | None
+    ) -> list[tuple[StoredBlock, int, int]]:
+        busy = {c.block.partition for c in self._claims.values() if c.group == state.group.number}
+        lanes: dict[str, list[StoredBlock]] = {}
+        for block in held.from_sequence(state.group.start):
+            lane = block.partition or ""
+            wanted = partition is None or lane == partition
+            position = state.lanes.get(lane, pack(held.queue.number, state.group.start))
+            if wanted and lane not in busy and block.last >= position:
+                lanes.setdefault(lane, []).append(block)
+        runs: list[tuple[StoredBlock, int, int]] = []
+        space = Space(room)
+        for lane, blocks in lanes.items():
+            for block in blocks:
+                start = state.lanes.get(lane, pack(held.queue.number, state.group.start))
+                first = max(block.first, start)
+                count = space.take(block.last - first + 1, len(block.body))
+                if not count:
+                    return runs
+                runs.append((block, first, count))
+                state.lanes[lane] = first + count
+                if first + count <= block.last:
+                    return runs
+        return runs
+
+    async def due(self, group: Group, owner: str, room: Room = Room()) -> Claimed:
+        self._group(group)
+        now = self._clock.now()
+        self._owners.setdefault(owner, now)
+        waiting = [
+            c
+            for c in self._claims.values()
+            if c.group == group.number and c.owner is None and c.due_at <= now
+        ]
+        waiting.sort(key=lambda c: (c.due_at, c.first))
+        return self._take_over(waiting, owner, room)
+
+    async def heartbeat(self, owner: str) -> None:
+        self._owners[owner] = self._clock.now()
+
+    async def reclaim(
+        self,
+        group: Group,
+        owner: str,
+        room: Room = Room(),
+        *,
+        of: Sequence[str] = (),
+        silent_seconds: float = 30.0,
+    ) -> Claimed:
+        self._group(group)
+        now = self._clock.now()
+        silent = now - int(silent_seconds * _SECOND)
+        self._owners.setdefault(owner, now)
+        lost = [
+            c
+            for c in self._claims.values()
+            if c.group == group.number
+            and c.owner not in (None, owner)
+            and (c.owner in of or self._owners.get(c.owner or "", 0) <= silent)
+        ]
+        lost.sort(key=lambda c: c.first)
+        return self._take_over(lost, owner, room)
+
+    async def retire(self, owner: str) -> int:
+        now, count = self._clock.now(), 0
+        self._owners.pop(owner, None)
+        for claim in self._claims.values():
+            if claim.owner == owner:
+                claim.owner, claim.due_at = None, now
+                count += 1
+        return count
+
+    def _take_over(self, claims: Iterable[_Claim], owner: str, room: Room) -> Claimed:
+        taken: list[_Claim] = []
+        space = Space(room)
+        for claim in claims:
+            if not self._is_kept(claim.block):
+                self._groups[claim.group].expired += claim.remaining()
+                del self._claims[claim.token]
+                continue
+            if self._waits(claim, owner):
+                continue
+            if not space.fits(claim.count, len(claim.block.body)):
+                break
+            del self._claims[claim.token]
+            self._tokens += 1
+            claim.token, claim.owner = self._tokens, owner
+            self._claims[claim.token] = claim
+            taken.append(claim)
+        return self._claimed(taken)
+
+    def _waits(self, claim: _Claim, owner: str) -> bool:
+        """Whether an earlier run of the same partition is elsewhere: with another owner, or deferred."""
+        if not self._queues[queue_of(claim.first)].queue.settings.ordered:
+            return False
+        return any(
+            c.group == claim.group
+            and c.block.partition == claim.block.partition
+            and c.first < claim.first
+            and c.owner != owner
+            for c in self._claims.values()
+        )
+
+    def _add_claim(  # noqa: PLR0913 - the columns of a claim
+        self,
+        group: int,
+        first: int,
+        count: int,
+        block: StoredBlock,
+        owner: str | None,
+        start_time: int,
+        attempts: int = 0,
+        prev_start_time: int | None = None,
+    ) -> _Claim:
+        self._tokens += 1
+        nothing = bitmap.empty(count)
+        claim = _Claim(
+            self._tokens, group, first, count, block, owner, start_time, start_time, attempts,
+            prev_start_time, nothing, nothing,
+        )  # fmt: skip
+        self._claims[claim.token] = claim
+        return claim
+
+    def _claimed(self, claims: Iterable[_Claim]) -> Claimed:
+        good, bad = [], []
+        for c in claims:
+            try:
+                self._stored(c.block).check()
+            except Corrupt as error:
+                bad.append(self._set_aside(c, error))
+            else:
+                good.append(
+                    Claim(
+                        c.token, c.group, c.first, c.count, c.done, c.handed, c.attempts,
+                        c.start_time, c.prev_start_time, c.block,
+                    )
+                )  # fmt: skip
+        return Claimed(good, bad)
+
+    def _set_aside(self, claim: _Claim, error: Corrupt) -> Corrupt:
+        self._quarantine[claim.block.first] = self._stored(claim.block)
+        self._groups[claim.group].corrupt += claim.remaining()
+        del self._claims[claim.token]
+        return corrupt_block(self._queues[queue_of(claim.first)].queue.name, claim.block, error)
+
+    # Reading
+
+    async def read(
+        self, queue: Queue, first: int = 1, *, messages: int = 10_000, bytes: int = 64 << 20
+    ) -> list[StoredBlock]:
+        blocks: list[StoredBlock] = []
+        space = Space(Room(messages, bytes))
+        for block in self._live(queue.number).from_sequence(first):
+            if not space.fits(block.count, len(block.body)):
+                break
+            blocks.append(block)
+        return blocks
+
+    async def dead_letters(
+        self, group: Group, *, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        letters = sorted(self._group(group).dead_letters.items())
+        return [letter for message_id, letter in letters if message_id > after][:limit]
+
+    async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
+        found = self._live(group.queue).from_sequence(sequence_of(first))[:1]
+        return [
+            outcome
+            for outcome in self._group(group).outcomes
+            if found and found[0].first <= min(first, outcome.first)
+            and outcome.first <= found[0].last
+        ][:limit]
+
+    async def quarantined(self, queue: Queue) -> list[StoredBlock]:
+        return [
+            block
+            for first, block in sorted(self._quarantine.items())
+            if queue_of(first) == queue.number
+        ]
+
+    async def stats(self) -> Stats:
+        stats = []
+        for queue in await self.queues():
+            held = self._queues[queue.number]
+            groups = [self._group_stats(held, group) for group in await self.groups(queue)]
+            stats.append(
+                QueueStats(queue=queue, next=held.next, floor=held.floor, groups=groups)
+            )
+        return Stats(self._clock.now(), stats)
+
+    def _group_stats(self, held: _Queue, group: Group) -> GroupStats:
+        state = self._groups[group.number]
+        claims = [c for c in self._claims.values() if c.group == group.number]
+        accepted = held.next - group.start
+        return GroupStats(
+            group=group,
+            accepted=accepted,
+            ready=accepted - state.claimed - state.skipped,
+            held=sum(c.remaining() for c in claims if c.owner is not None),
+            deferred=sum(c.remaining() for c in claims if c.owner is None),
+            done=state.done,
+            dead=state.dead,
+            expired=state.expired + state.skipped,
+            corrupt=state.corrupt,
+        )
+
+    # Two steps
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        check_stage_name(stage)
+        for append in appends:
+            Intake(append, self._live(append.queue).queue, self._limits)
+        staged = self._stages.setdefault(stage, {})
+        for append in appends:
+            staged.setdefault(append.block.id, (self._clock.now(), append))
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        staged = self._stages.get(check_stage_name(stage), {})
+        missing = [i for i in ids if i not in staged]
+        if missing and not all(i in self._receipts for i in missing):
+            raise nothing_staged(stage, len(missing))
+        appends = [staged[i][1] for i in ids if i in staged]
+        receipt = await self.commit(appends, atomic=True) if appends else Receipt()
+        fresh = iter(receipt.appended)
+        self._stages.pop(stage, None)
+        return Receipt([next(fresh) if i in staged else self._published(i) for i in ids])
+
+    def _published(self, block_id: bytes) -> Appended:
+        answer = self._known(block_id)
+        return resolve(Answer(answer.first, answer.count, known=True, dropped=answer.dropped))
+
+    # Upkeep
+
+    async def trim(self) -> Trimmed:
+        now, dropped = self._clock.now(), 0
+        for held in self._queues.values():
+            dropped += self._trim_queue(held, now)
+        old = [i for i, (at, _) in self._receipts.items() if at < now - self._remember]
+        for i in old:
+            del self._receipts[i]
+        windows = {n: int(q.queue.settings.dedupe_seconds * _SECOND) for n, q in self._queues.items()}
+        self._digests = {
+            digest: (message_id, at)
+            for digest, (message_id, at) in self._digests.items()
+            if at > now - windows[queue_of(message_id)]
+        }
+        self._stages = {
+            name: staged
+            for name, staged in self._stages.items()
+            if any(at >= now - self._remember for at, _ in staged.values())
+        }
+        return Trimmed(blocks=dropped, receipts=len(old))
+
+    def _trim_queue(self, held: _Queue, now: int) -> int:
+        settings = held.queue.settings
+        kept_from = now - int(settings.keep_seconds * _SECOND)
+        expire = settings.expire_seconds
+        expired_before = -1 if expire is None else now - int(expire * _SECOND)
+        needed = self._needed(held)
+        drop = 0
+        for block in held.blocks:
+            unneeded = block.last < needed and block.appended_at < kept_from
+            if not unneeded and block.appended_at >= expired_before:
+                break
+            drop += 1
+        for state in self._groups.values():
+            if state.group.queue == held.queue.number:
+                self._skip(state, held, held.blocks[:drop])
+        if drop:
+            held.floor = sequence_of(held.blocks[drop - 1].last) + 1
+            del held.blocks[:drop]
+        return drop
+
+    def _needed(self, held: _Queue) -> int:
+        """The first message id that some group still needs."""
+        needed: int = pack(held.queue.number, held.next)
+        for state in self._groups.values():
+            if state.group.queue == held.queue.number:
+                needed = min([needed, *(b.first for b in held.blocks if self._unclaimed(state, b))])
+        claims = [c.first for c in self._claims.values() if queue_of(c.first) == held.queue.number]
+        return min([needed, *claims])
+
+    def _unclaimed(self, state: _Group, block: StoredBlock) -> int:
+        """How many messages of a block the group has not claimed."""
+        number = state.group.queue
+        if self._queues[number].queue.settings.ordered:
+            position = state.lanes.get(block.partition or "", pack(number, state.group.start))
+        else:
+            position = pack(number, state.position)
+        return max(0, block.last - max(position, block.first) + 1)
+
+    def _skip(self, state: _Group, held: _Queue, blocks: Sequence[StoredBlock]) -> None:
+        """Count what is dropped unread as expired, and move the cursor past it."""
+        for block in blocks:
+            unclaimed = self._unclaimed(state, block)
+            if unclaimed:
+                state.skipped += unclaimed
+                if held.queue.settings.ordered:
+                    state.lanes[block.partition or ""] = block.last + 1
+                else:
+                    state.position = sequence_of(block.last) + 1
+
+    # Look-ups
+
+    def _live(self, number: int) -> _Queue:
+        held = self._queues.get(number)
+        if held is None or held.deleted:
+            raise unknown_queue(f"number {number}", ())
+        return held
+
+    def _group(self, group: Group) -> _Group:
+        state = self._groups.get(group.number)
+        if state is None:
+            raise unknown_group(group)
+        return state
+
+    def _stored(self, block: StoredBlock) -> StoredBlock:
+        """The block as it is held now (tests damage it)."""
+        held = self._queues[queue_of(block.first)]
+        found = held.from_sequence(sequence_of(block.first))
+        return found[0] if found else block
+
+    def _is_kept(self, block: StoredBlock) -> bool:
+        return sequence_of(block.first) >= self._queues[queue_of(block.first)].floor
+
+
+def _start_position(held: _Queue, start: Start) -> int:
+    if start == "latest":
+        return held.next
+    if start == "earliest":
+        return held.floor
+    later = (b for b in held.blocks if b.appended_at >= start)
+    return next((sequence_of(b.first) for b in later), held.next)

@@ -1,0 +1,169 @@
+"""The connections of PostgresLog: pool, schema, and PostgreSQL's errors in our words.
+
+A connection that breaks gives Unavailable: whether the last statement was committed is not known then,
+and the caller repeats it with the same ids.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+from collections.abc import AsyncIterator, Iterator
+from hashlib import sha256
+from importlib import resources
+from typing import TYPE_CHECKING, Any, Final
+
+import asyncpg
+
+from forebay.log.sqlfile import load_migrations
+from forebay.model import Misconfigured, Rejected, Unavailable
+
+if TYPE_CHECKING:
+    from asyncpg.pool import PoolConnectionProxy
+
+    Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
+
+PACKAGE: Final = "forebay.log.postgres"
+VERSION_MIN: Final = 140_000
+
+_SESSION: Final = {
+    "application_name": "forebay",
+    "jit": "off",
+    # Plans are made once, from indexes: a fresh table without statistics must not tempt the planner
+    # into reading it whole.
+    "plan_cache_mode": "force_generic_plan",
+    "enable_seqscan": "off",
+    "enable_bitmapscan": "off",
+    "enable_hashjoin": "off",
+    "enable_mergejoin": "off",
+    "idle_in_transaction_session_timeout": "60s",
+}
+
+_AWAY = (
+    OSError,
+    asyncio.TimeoutError,
+    asyncpg.PostgresConnectionError,
+    asyncpg.InterfaceError,
+    asyncpg.OperatorInterventionError,
+    asyncpg.InsufficientResourcesError,
+    asyncpg.ReadOnlySQLTransactionError,
+    asyncpg.PostgresIOError,
+    asyncpg.DeadlockDetectedError,
+    asyncpg.SerializationError,
+    asyncpg.LockNotAvailableError,
+    asyncpg.ConnectionDoesNotExistError,
+)
+
+
+class Database:
+    """A pool of connections to one PostgreSQL database that holds a Forebay schema."""
+
+    def __init__(self, dsn: str, *, connections_max: int, timeout_seconds: float) -> None:
+        self._dsn = dsn
+        self._connections_max = connections_max
+        self._timeout = timeout_seconds
+        self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+
+    async def open(self, spans: dict[str, int]) -> None:
+        """Connect and bring the schema up to date. `spans` are the lengths of pieces, if it is new."""
+        with in_our_words():
+            try:
+                self._pool = await asyncpg.create_pool(
+                    self._dsn,
+                    min_size=1,
+                    max_size=self._connections_max,
+                    timeout=self._timeout,
+                    command_timeout=self._timeout,
+                    server_settings=_SESSION,
+                )
+            except (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError,
+                    asyncpg.ClientConfigurationError) as error:  # fmt: skip
+                text = f"PostgreSQL refuses the address: {error}"
+                raise Misconfigured(text, hint="check database, user and password") from error
+            async with self.connection() as connection:
+                await _migrate(connection, spans)
+
+    async def close(self) -> None:
+        """Give all connections back."""
+        if self._pool is not None:
+            await self._pool.close()
+            self._pool = None
+
+    @contextlib.asynccontextmanager
+    async def connection(self) -> AsyncIterator[Connection]:
+        """A connection, with its errors in our words."""
+        if self._pool is None:
+            raise Unavailable("the log is closed", hint="open it again")
+        with in_our_words():
+            async with self._pool.acquire(timeout=self._timeout) as connection:
+                yield connection
+
+    @contextlib.asynccontextmanager
+    async def transaction(self, **options: Any) -> AsyncIterator[Connection]:
+        """A connection within a transaction."""
+        async with self.connection() as connection, connection.transaction(**options):
+            yield connection
+
+
+@contextlib.contextmanager
+def in_our_words() -> Iterator[None]:
+    """Say Unavailable for what may pass by itself, and Rejected for values that can't be stored."""
+    try:
+        yield
+    except _AWAY as error:
+        text = f"PostgreSQL is away: {error or type(error).__name__}"
+        hint = "try again with the same id: whether it was written is not known"
+        raise Unavailable(text, hint=hint, retry_after_seconds=1.0) from error
+    except asyncpg.DataError as error:
+        raise Rejected(f"PostgreSQL can't store this: {error}", hint="check the values") from error
+
+
+async def _migrate(connection: Connection, spans: dict[str, int]) -> None:
+    if connection.get_server_version() < (VERSION_MIN // 10_000,):
+        version = connection.get_server_version()
+        text = f"PostgreSQL {version.major} is too old"
+        raise Misconfigured(text, hint=f"use {VERSION_MIN // 10_000} or newer")
+    migrations = load_migrations(PACKAGE)
+    functions = (resources.files(PACKAGE) / "functions.sql").read_text(encoding="utf-8")
+    digest = sha256(functions.encode()).hexdigest()
+    async with connection.transaction():
+        await connection.execute("SELECT pg_advisory_xact_lock(hashtext('forebay.schema'))")
+        version, installed = await _installed(connection)
+        if version > len(migrations):
+            text = (
+                f"the database was made by a newer Forebay: its schema is {version}, "
+                f"this one knows {len(migrations)}"
+            )
+            raise Misconfigured(text, hint="upgrade this Forebay, or use another database")
+        for migration in migrations[version:]:
+            await connection.execute(migration.sql)
+            await connection.execute(
+                "INSERT INTO forebay.schema_version (number, name) VALUES ($1, $2)",
+                migration.number,
+                migration.name,
+            )
+        for parent, us in spans.items():
+            await connection.execute(
+                "INSERT INTO forebay.span VALUES ($1, $2) ON CONFLICT DO NOTHING", parent, us
+            )
+        if installed != digest:
+            await connection.execute(functions)
+            await connection.execute("UPDATE forebay.functions SET digest = $1", digest)
+
+
+async def _installed(connection: Connection) -> tuple[int, str | None]:
+    if await connection.fetchval("SELECT to_regclass('forebay.schema_version')") is None:
+        await connection.execute(
+            """
+            CREATE SCHEMA IF NOT EXISTS forebay;
+            CREATE TABLE forebay.schema_version (
+                number int PRIMARY KEY,
+                name text NOT NULL,
+                applied_at timestamptz NOT NULL DEFAULT now()
+            );
+            CREATE TABLE forebay.functions (digest text);
+            INSERT INTO forebay.functions VALUES (NULL);
+            """
+        )
+    version = await connection.fetchval("SELECT coalesce(max(number), 0) FROM forebay.schema_version")
+    return version, await connection.fetchval("SELECT digest FROM forebay.functions")

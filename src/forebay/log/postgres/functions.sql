@@ -1,0 +1,683 @@
+-- The verbs that must be one round trip. Installed again whenever this file changes.
+--
+-- Every function that changes a queue's log takes the queue's lock, every function that changes a
+-- group's claims takes the group's lock: queues by number, then groups by number. A lock is held to the
+-- end of the transaction, and each statement after it sees what earlier holders committed; so sequence
+-- numbers follow the order of commits, and a check and the write it allows can't be torn apart.
+
+CREATE OR REPLACE FUNCTION forebay.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+CREATE OR REPLACE FUNCTION forebay.lock_queue(p_queue int) RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_advisory_xact_lock('forebay.queue'::regclass::oid::int, p_queue) $$;
+
+CREATE OR REPLACE FUNCTION forebay.lock_group(p_group int) RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_advisory_xact_lock('forebay.consumer_group'::regclass::oid::int, p_group) $$;
+
+-- Make the pieces that hold a time, where they are missing. ATTACH doesn't wait for readers.
+CREATE OR REPLACE FUNCTION forebay.make_pieces(p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_span record;
+    v_lower bigint;
+    v_name text;
+BEGIN
+    PERFORM pg_advisory_xact_lock('forebay.piece'::regclass::oid::int, 0);
+    FOR v_span IN SELECT * FROM forebay.span LOOP
+        v_lower := p_at / v_span.us * v_span.us;
+        CONTINUE WHEN EXISTS (
+            SELECT FROM forebay.piece WHERE parent = v_span.parent AND lower = v_lower);
+        v_name := v_span.parent || '_' || v_lower;
+        EXECUTE format('CREATE TABLE forebay.%I (LIKE forebay.%I INCLUDING ALL)', v_name, v_span.parent);
+        EXECUTE format('ALTER TABLE forebay.%I ATTACH PARTITION forebay.%I FOR VALUES FROM (%s) TO (%s)',
+            v_span.parent, v_name, v_lower, v_lower + v_span.us);
+        INSERT INTO forebay.piece VALUES (v_span.parent, v_lower, v_lower + v_span.us);
+    END LOOP;
+END $$;
+
+-- A new row of progress: the newest plus what has changed.
+CREATE OR REPLACE FUNCTION forebay.advance(
+    p_group int, p_position bigint, p_position_at bigint,
+    p_claimed bigint, p_skipped bigint, p_done bigint, p_dead bigint, p_expired bigint, p_corrupt bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    p forebay.progress;
+BEGIN
+    SELECT * INTO STRICT p FROM forebay.progress WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    INSERT INTO forebay.progress VALUES (
+        p_group, p.turn + 1, coalesce(p_position, p.position), coalesce(p_position_at, p.position_at),
+        p.claimed + p_claimed, p.skipped + p_skipped, p.done + p_done, p.dead + p_dead,
+        p.expired + p_expired, p.corrupt + p_corrupt);
+    IF p.turn % 256 = 0 THEN
+        DELETE FROM forebay.progress WHERE grp = p_group AND turn < p.turn;
+    END IF;
+END $$;
+
+DROP FUNCTION IF EXISTS forebay.write;
+DROP TYPE IF EXISTS forebay.answer;
+CREATE TYPE forebay.answer AS (
+    kind text,          -- 'appended', 'known', 'found', 'gone' (per append); 'settled' (per commit)
+    ord int,
+    first bigint,
+    count int,
+    dropped bytea,
+    found_index int[],
+    found_id bigint[],
+    conflicts int[]
+);
+
+-- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group.
+CREATE FUNCTION forebay.write(
+    p_now bigint, p_ids_since bigint,
+    a_ord int[], a_queue int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
+    a_dropped bytea[], a_digests bytea[],
+    i_id uuid[],        -- of the commits that settle; null where there is nothing to remember
+    s_item int[], s_ord int[], s_group int[], s_token bigint[], s_finished varbit[], s_handed varbit[],
+    s_returned varbit[], s_done int[], s_expired int[], s_outcome bytea[],
+    f_settlement int[], f_offset int[], f_count int[], f_due bigint[], f_attempts int[], f_prev bigint[],
+    x_settlement int[], x_offset int[], x_reason text[], x_attempts int[], x_body bytea[]
+) RETURNS SETOF forebay.answer LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+    v_queue int := 0;
+    v_live boolean;
+    v_dedupe bigint;
+    v_next bigint;
+    v_head bigint;
+    v_at bigint;
+    v_first bigint;
+    v_receipt record;
+    v_known boolean[] := array_fill(false, ARRAY[greatest(cardinality(i_id), 1)]);
+    v_conflicts int[];
+    v_all_conflicts int[] := '{}';  -- settlements (position in s_*) that came too late
+    v_group int := 0;
+    v_claim forebay.claim;
+    v_dead int;
+    v_sum_done bigint := 0;
+    v_sum_dead bigint := 0;
+    v_sum_expired bigint := 0;
+    r forebay.answer;
+BEGIN
+    PERFORM forebay.lock_queue(q) FROM (SELECT DISTINCT unnest(a_queue) AS q ORDER BY 1) AS queues;
+    PERFORM forebay.lock_group(g) FROM (SELECT DISTINCT unnest(s_group) AS g ORDER BY 1) AS groups;
+    v_now := coalesce(p_now, forebay.now_us());
+
+    FOR i IN 1 .. cardinality(a_id) LOOP
+        r := ROW('appended', a_ord[i], NULL, NULL, NULL, NULL, NULL, NULL);
+        IF a_queue[i] <> v_queue THEN
+            IF v_next > v_head THEN
+                INSERT INTO forebay.head VALUES (v_queue, v_next, v_at);
+            END IF;
+            v_queue := a_queue[i];
+            SELECT true, dedupe_us INTO v_live, v_dedupe
+                FROM forebay.queue WHERE number = v_queue AND NOT deleted;
+            SELECT next, greatest(appended_at, v_now) INTO v_next, v_at
+                FROM forebay.head WHERE queue = v_queue ORDER BY next DESC LIMIT 1;
+            v_head := v_next;
+            IF v_next % 4096 < a_count[i] THEN
+                DELETE FROM forebay.head WHERE queue = v_queue AND next < v_next;
+            END IF;
+        END IF;
+        IF v_live IS NOT TRUE THEN
+            r.kind := 'gone';
+            RETURN NEXT r;
+            CONTINUE;
+        END IF;
+        SELECT first, count, dropped INTO v_receipt
+            FROM forebay.receipt WHERE id = a_id[i] AND written_at >= p_ids_since LIMIT 1;
+        IF FOUND THEN
+            r.kind := 'known';
+            r.first := v_receipt.first;
+            r.count := v_receipt.count;
+            r.dropped := v_receipt.dropped;
+            RETURN NEXT r;
+            CONTINUE;
+        END IF;
+        IF a_digests[i] IS NOT NULL THEN
+            SELECT array_agg(n), array_agg(m.message_id) INTO r.found_index, r.found_id
+                FROM generate_series(0, a_count[i] - 1) AS n,
+                LATERAL (
+                    SELECT message_id FROM forebay.dedupe
+                    WHERE digest = substr(a_digests[i], n * 16 + 1, 16) AND at > v_now - v_dedupe
+                    LIMIT 1
+                ) AS m;
+            IF r.found_index IS NOT NULL THEN
+                r.kind := 'found';
+                RETURN NEXT r;
+                CONTINUE;
+            END IF;
+        END IF;
+        v_first := v_queue::bigint << 45 | v_next;
+        IF a_count[i] > 0 THEN
+            INSERT INTO forebay.block
+                VALUES (v_first + a_count[i] - 1, a_count[i], a_id[i], v_at, a_partition[i], a_body[i]);
+            v_next := v_next + a_count[i];
+        END IF;
+        INSERT INTO forebay.receipt VALUES (a_id[i], v_now, v_first, a_count[i], a_dropped[i], NULL);
+        IF a_digests[i] IS NOT NULL THEN
+            INSERT INTO forebay.dedupe
+                SELECT substr(a_digests[i], n * 16 + 1, 16), v_now, v_first + n
+                FROM generate_series(0, a_count[i] - 1) AS n
+                WHERE substr(a_digests[i], n * 16 + 1, 16) <> '\x00000000000000000000000000000000';
+        END IF;
+        r.first := v_first;
+        r.count := a_count[i];
+        RETURN NEXT r;
+    END LOOP;
+    IF v_next > v_head THEN
+        INSERT INTO forebay.head VALUES (v_queue, v_next, v_at);
+    END IF;
+
+    FOR i IN 1 .. cardinality(i_id) LOOP
+        SELECT conflicts INTO v_conflicts
+            FROM forebay.receipt WHERE id = i_id[i] AND written_at >= p_ids_since LIMIT 1;
+        IF FOUND THEN
+            v_known[i] := true;
+            RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
+        END IF;
+    END LOOP;
+    FOR i IN 1 .. cardinality(s_token) LOOP
+        CONTINUE WHEN v_known[s_item[i]];
+        IF s_group[i] <> v_group THEN
+            IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
+                PERFORM forebay.advance(v_group, NULL, NULL, 0, 0, v_sum_done, v_sum_dead, v_sum_expired, 0);
+            END IF;
+            v_group := s_group[i];
+            v_sum_done := 0;
+            v_sum_dead := 0;
+            v_sum_expired := 0;
+        END IF;
+        SELECT * INTO v_claim FROM forebay.claim
+            WHERE token = s_token[i] AND grp = v_group AND owner IS NOT NULL;
+        IF NOT FOUND OR v_claim.count <> length(s_finished[i])
+                OR bit_count(v_claim.done & s_finished[i]) > 0 THEN
+            v_all_conflicts := v_all_conflicts || i;
+            CONTINUE;
+        END IF;
+        IF s_handed[i] IS NOT NULL THEN
+            v_claim.handed := v_claim.handed | s_handed[i];
+        END IF;
+        IF s_returned[i] IS NOT NULL THEN
+            v_claim.handed := v_claim.handed & ~s_returned[i];
+        END IF;
+        v_claim.done := v_claim.done | s_finished[i];
+        IF bit_count(v_claim.done) = v_claim.count THEN
+            DELETE FROM forebay.claim WHERE token = v_claim.token;
+        ELSE
+            UPDATE forebay.claim SET done = v_claim.done, handed = v_claim.handed
+                WHERE token = v_claim.token;
+        END IF;
+        CONTINUE WHEN s_outcome[i] IS NULL;
+        INSERT INTO forebay.outcome
+            VALUES (v_group, v_claim.block_last, v_claim.first, v_claim.count, v_now, s_outcome[i]);
+        v_sum_done := v_sum_done + s_done[i];
+        v_sum_expired := v_sum_expired + s_expired[i];
+        IF i = ANY (f_settlement) THEN
+            INSERT INTO forebay.claim (grp, first, count, block_last, block_at, partition, due_at, start_time,
+                    prev_start_time, attempts, done, handed)
+                SELECT v_group, v_claim.first + f.begins, f.count, v_claim.block_last, v_claim.block_at,
+                    v_claim.partition, f.due, f.due, f.prev, f.attempts,
+                    repeat('0', f.count)::varbit, repeat('0', f.count)::varbit
+                FROM unnest(f_settlement, f_offset, f_count, f_due, f_attempts, f_prev)
+                    WITH ORDINALITY AS f (settlement, begins, count, due, attempts, prev, n)
+                WHERE f.settlement = i ORDER BY n;
+        END IF;
+        IF i = ANY (x_settlement) THEN
+            INSERT INTO forebay.dead_letter
+                SELECT v_group, v_claim.first + x.begins, v_now, x.reason, x.attempts, x.body
+                FROM unnest(x_settlement, x_offset, x_reason, x_attempts, x_body)
+                    AS x (settlement, begins, reason, attempts, body)
+                WHERE x.settlement = i;
+            GET DIAGNOSTICS v_dead = ROW_COUNT;
+            v_sum_dead := v_sum_dead + v_dead;
+        END IF;
+        IF v_claim.partition IS NOT NULL THEN
+            PERFORM forebay.free_lane(v_group, v_claim.partition);
+        END IF;
+    END LOOP;
+    IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
+        PERFORM forebay.advance(v_group, NULL, NULL, 0, 0, v_sum_done, v_sum_dead, v_sum_expired, 0);
+    END IF;
+    FOR i IN 1 .. cardinality(i_id) LOOP
+        CONTINUE WHEN v_known[i];
+        SELECT coalesce(array_agg(s_ord[n] ORDER BY s_ord[n]), '{}') INTO v_conflicts
+            FROM unnest(v_all_conflicts) AS n WHERE s_item[n] = i;
+        IF i_id[i] IS NOT NULL THEN
+            INSERT INTO forebay.receipt VALUES (i_id[i], v_now, NULL, NULL, NULL, v_conflicts);
+        END IF;
+        RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
+    END LOOP;
+END $$;
+
+-- The lane's next run, once none of its messages is out or waiting.
+CREATE OR REPLACE FUNCTION forebay.free_lane(p_group int, p_partition text) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_lane forebay.lane;
+    v_first bigint;
+BEGIN
+    IF EXISTS (SELECT FROM forebay.claim WHERE grp = p_group AND partition = p_partition) THEN
+        RETURN;
+    END IF;
+    SELECT * INTO v_lane FROM forebay.lane WHERE grp = p_group AND partition = p_partition;
+    SELECT greatest(last - count + 1, v_lane.position) INTO v_first FROM forebay.block
+        WHERE partition = p_partition AND last >= v_lane.position
+            AND last < ((v_lane.position >> 45) + 1) << 45
+        ORDER BY partition, last LIMIT 1;
+    UPDATE forebay.lane SET ready = v_first
+        WHERE grp = p_group AND partition = p_partition AND ready IS DISTINCT FROM v_first;
+END $$;
+
+DROP FUNCTION IF EXISTS forebay.claim_next;
+DROP FUNCTION IF EXISTS forebay.claim_ordered;
+DROP FUNCTION IF EXISTS forebay.take_over;
+DROP TYPE IF EXISTS forebay.claimed;
+CREATE TYPE forebay.claimed AS (
+    token bigint,
+    first bigint,
+    count int,
+    done varbit,
+    handed varbit,
+    attempts int,
+    start_time bigint,
+    prev_start_time bigint,
+    block_last bigint,
+    block_count int,
+    block_id uuid,
+    appended_at bigint,
+    partition text,
+    body bytea
+);
+
+-- Lock a group, see that it is there, and note that the owner is.
+CREATE OR REPLACE FUNCTION forebay.enter_group(p_now bigint, p_group int, p_owner text)
+RETURNS forebay.consumer_group LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group;
+BEGIN
+    PERFORM forebay.lock_group(p_group);
+    SELECT * INTO v_group FROM forebay.consumer_group WHERE number = p_group;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such group' USING ERRCODE = 'FB404';
+    END IF;
+    IF NOT EXISTS (SELECT FROM forebay.owner WHERE name = p_owner) THEN
+        INSERT INTO forebay.owner VALUES (p_owner, p_now) ON CONFLICT DO NOTHING;
+    END IF;
+    RETURN v_group;
+END $$;
+
+-- The next runs of a group: whole blocks as long as they fit, the first one cut to fit.
+CREATE FUNCTION forebay.claim_next(
+    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint
+) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group;
+    v_progress forebay.progress;
+    v_from bigint;
+    v_until bigint;     -- id after the last claimed message
+    v_until_last bigint;
+    v_until_at bigint;
+    v_room bigint := p_messages;
+    v_space bigint := p_bytes;
+    v_run bigint;
+    b record;
+BEGIN
+    v_group := forebay.enter_group(coalesce(p_now, forebay.now_us()), p_group, p_owner);
+    SELECT * INTO v_progress FROM forebay.progress WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    v_from := v_group.queue::bigint << 45 | v_progress.position;
+    FOR b IN
+        SELECT last, count, appended_at, octet_length(body) AS size FROM forebay.block
+        WHERE last >= v_from AND last < (v_group.queue::bigint + 1) << 45
+            AND appended_at >= v_progress.position_at
+        ORDER BY last LIMIT p_messages
+    LOOP
+        v_run := b.last - greatest(v_from, b.last - b.count + 1) + 1;
+        IF v_until IS NULL THEN
+            v_from := b.last - v_run + 1;
+            v_run := least(v_run, v_room);
+        ELSIF v_run > v_room OR b.size > v_space THEN
+            EXIT;
+        END IF;
+        v_room := v_room - v_run;
+        v_space := v_space - b.size;
+        v_until := greatest(v_from, b.last - b.count + 1) + v_run;
+        v_until_last := b.last;
+        v_until_at := b.appended_at;
+        EXIT WHEN v_until <= b.last;
+    END LOOP;
+    IF v_until IS NULL THEN
+        RETURN;
+    END IF;
+    RETURN QUERY
+        WITH run AS MATERIALIZED (
+            SELECT greatest(last - count + 1, v_from) AS begins, least(last + 1, v_until) AS ends, block.*
+            FROM forebay.block
+            WHERE last >= v_from AND last <= v_until_last
+                AND appended_at BETWEEN v_progress.position_at AND v_until_at
+        ), made AS (
+            INSERT INTO forebay.claim
+                (grp, first, count, block_last, block_at, owner, due_at, start_time, done, handed)
+            SELECT p_group, begins, ends - begins, last, appended_at, p_owner, appended_at, appended_at,
+                repeat('0', (ends - begins)::int)::varbit, repeat('0', (ends - begins)::int)::varbit
+            FROM run ORDER BY last
+            RETURNING claim.*
+        )
+        SELECT m.token, m.first, m.count, m.done, m.handed, m.attempts, m.start_time, m.prev_start_time,
+            run.last, run.count, run.id, run.appended_at, run.partition, run.body
+        FROM made AS m JOIN run ON run.last = m.block_last ORDER BY m.first;
+    PERFORM forebay.advance(p_group, v_until & ((1::bigint << 45) - 1), v_until_at,
+        p_messages - v_room, 0, 0, 0, 0, 0);
+END $$;
+
+-- The same for an ordered queue, partition by partition; p_partition asks for one of them.
+CREATE FUNCTION forebay.claim_ordered(
+    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_partition text
+) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group;
+    v_progress forebay.progress;
+    v_base bigint;
+    v_end bigint;
+    v_lane forebay.lane;
+    v_room bigint := p_messages;
+    v_space bigint := p_bytes;
+    v_first bigint;
+    v_run bigint;
+    v_seen bigint;
+    v_seen_at bigint;
+    v_full boolean := false;
+    b record;
+    r forebay.claimed;
+BEGIN
+    v_group := forebay.enter_group(coalesce(p_now, forebay.now_us()), p_group, p_owner);
+    SELECT * INTO v_progress FROM forebay.progress WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    v_base := v_group.queue::bigint << 45;
+    v_end := (v_group.queue::bigint + 1) << 45;
+    IF p_partition IS NOT NULL THEN
+        INSERT INTO forebay.lane VALUES (p_group, p_partition, v_base | v_group.start, NULL)
+            ON CONFLICT DO NOTHING;
+        PERFORM forebay.free_lane(p_group, p_partition);
+    END IF;
+    LOOP
+        FOR v_lane IN
+            SELECT * FROM forebay.lane
+            WHERE grp = p_group AND ready IS NOT NULL AND (p_partition IS NULL OR partition = p_partition)
+            ORDER BY ready LIMIT p_messages
+        LOOP
+            FOR b IN
+                SELECT *, octet_length(body) AS size FROM forebay.block
+                WHERE partition = v_lane.partition AND last >= v_lane.position AND last < v_end
+                ORDER BY partition, last LIMIT p_messages
+            LOOP
+                v_first := greatest(b.last - b.count + 1, v_lane.position);
+                v_run := b.last - v_first + 1;
+                IF v_room = p_messages THEN
+                    v_run := least(v_run, v_room);
+                    v_full := v_first + v_run <= b.last;
+                ELSIF v_run > v_room OR b.size > v_space THEN
+                    v_full := true;
+                    EXIT;
+                END IF;
+                INSERT INTO forebay.claim (grp, first, count, block_last, block_at, partition, owner, due_at,
+                        start_time, done, handed)
+                    VALUES (p_group, v_first, v_run, b.last, b.appended_at, b.partition, p_owner, b.appended_at,
+                        b.appended_at, repeat('0', v_run::int)::varbit, repeat('0', v_run::int)::varbit)
+                    RETURNING token, first, count, done, handed, attempts, start_time, prev_start_time,
+                        b.last, b.count, b.id, b.appended_at, b.partition, b.body INTO r;
+                RETURN NEXT r;
+                v_room := v_room - v_run;
+                v_space := v_space - b.size;
+                v_lane.position := v_first + v_run;
+                v_lane.ready := NULL;
+                EXIT WHEN v_full;
+            END LOOP;
+            IF v_lane.ready IS NULL THEN
+                UPDATE forebay.lane SET position = v_lane.position, ready = NULL
+                    WHERE grp = p_group AND partition = v_lane.partition;
+            END IF;
+            EXIT WHEN v_full;
+        END LOOP;
+        EXIT WHEN v_full OR v_room = 0 OR p_partition IS NOT NULL;
+        -- Discover: walk over blocks that no group member has seen, and note which partitions they fill.
+        v_seen := NULL;
+        FOR b IN
+            SELECT last, count, appended_at, partition FROM forebay.block
+            WHERE last >= (v_base | v_progress.position) AND last < v_end
+                AND appended_at >= v_progress.position_at
+            ORDER BY last LIMIT 1000
+        LOOP
+            v_seen := b.last;
+            v_seen_at := b.appended_at;
+            INSERT INTO forebay.lane AS lane
+                VALUES (p_group, b.partition, v_base | v_group.start, b.last - b.count + 1)
+                ON CONFLICT (grp, partition) DO UPDATE
+                    SET ready = greatest(lane.position, excluded.ready)
+                    WHERE lane.ready IS NULL AND lane.position <= b.last AND NOT EXISTS (
+                        SELECT FROM forebay.claim WHERE grp = p_group AND partition = b.partition);
+        END LOOP;
+        EXIT WHEN v_seen IS NULL;
+        v_progress.position := (v_seen & ((1::bigint << 45) - 1)) + 1;
+        v_progress.position_at := v_seen_at;
+    END LOOP;
+    PERFORM forebay.advance(p_group, v_progress.position, v_progress.position_at,
+        p_messages - v_room, 0, 0, 0, 0, 0);
+END $$;
+
+-- Claims that change hands under a new token: those that are due (p_of is null), or those of owners that
+-- are named by p_of or were not heard of since p_silent. Where the block has expired, so has the claim.
+CREATE FUNCTION forebay.take_over(
+    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_of text[], p_silent_us bigint
+) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := coalesce(p_now, forebay.now_us());
+    v_claims refcursor;
+    v_room bigint := p_messages;
+    v_space bigint := p_bytes;
+    v_taken boolean := false;
+    v_expired bigint := 0;
+    c forebay.claim;
+    b forebay.block;
+BEGIN
+    PERFORM forebay.enter_group(v_now, p_group, p_owner);
+    IF p_of IS NULL THEN
+        OPEN v_claims FOR SELECT * FROM forebay.claim
+            WHERE grp = p_group AND owner IS NULL AND due_at <= v_now ORDER BY due_at, first;
+    ELSE
+        OPEN v_claims FOR SELECT * FROM forebay.claim
+            WHERE grp = p_group AND owner <> p_owner AND (owner = ANY (p_of) OR NOT EXISTS (
+                SELECT FROM forebay.owner AS o WHERE o.name = claim.owner AND o.beat_at > v_now - p_silent_us))
+            ORDER BY first;
+    END IF;
+    LOOP
+        FETCH v_claims INTO c;
+        EXIT WHEN NOT FOUND;
+        SELECT * INTO b FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at;
+        IF NOT FOUND THEN
+            DELETE FROM forebay.claim WHERE token = c.token;
+            v_expired := v_expired + c.count - bit_count(c.done);
+            IF c.partition IS NOT NULL THEN
+                PERFORM forebay.free_lane(p_group, c.partition);
+            END IF;
+            CONTINUE;
+        END IF;
+        EXIT WHEN v_taken AND (c.count > v_room OR octet_length(b.body) > v_space);
+        v_taken := true;
+        v_room := v_room - c.count;
+        v_space := v_space - octet_length(b.body);
+        UPDATE forebay.claim SET token = DEFAULT, owner = p_owner
+            WHERE token = c.token RETURNING token INTO c.token;
+        RETURN NEXT ROW(c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time,
+            c.prev_start_time, b.last, b.count, b.id, b.appended_at, b.partition, b.body)::forebay.claimed;
+    END LOOP;
+    IF v_expired > 0 THEN
+        PERFORM forebay.advance(p_group, NULL, NULL, 0, 0, 0, 0, v_expired, 0);
+    END IF;
+END $$;
+
+-- A claim whose block can't be read: keep a copy of what was found, and count its messages as corrupt.
+CREATE OR REPLACE FUNCTION forebay.set_aside(p_now bigint, p_group int, p_token bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    c forebay.claim;
+BEGIN
+    PERFORM forebay.lock_group(p_group);
+    DELETE FROM forebay.claim WHERE token = p_token RETURNING * INTO c;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO forebay.quarantine
+        SELECT last - count + 1, count, id, appended_at, partition, body, coalesce(p_now, forebay.now_us())
+        FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at
+        ON CONFLICT DO NOTHING;
+    PERFORM forebay.advance(p_group, NULL, NULL, 0, 0, 0, 0, 0, c.count - bit_count(c.done));
+    IF c.partition IS NOT NULL THEN
+        PERFORM forebay.free_lane(p_group, c.partition);
+    END IF;
+END $$;
+
+-- Drop a piece that nothing needs; how many rows it had.
+CREATE OR REPLACE FUNCTION forebay.drop_piece(p_parent text, p_lower bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_name text := p_parent || '_' || p_lower;
+    v_rows bigint;
+BEGIN
+    PERFORM pg_advisory_xact_lock('forebay.piece'::regclass::oid::int, 0);
+    EXECUTE format('SELECT count(*) FROM forebay.%I', v_name) INTO v_rows;
+    EXECUTE format('DROP TABLE forebay.%I', v_name);
+    DELETE FROM forebay.piece WHERE parent = p_parent AND lower = p_lower;
+    RETURN v_rows;
+END $$;
+
+-- The id of the first message of a queue that some group has still to see or to finish.
+CREATE OR REPLACE FUNCTION forebay.needed(p_queue int) RETURNS bigint LANGUAGE sql STABLE AS $$
+    SELECT least(
+        p_queue::bigint << 45 | (SELECT max(next) FROM forebay.head WHERE queue = p_queue),
+        (SELECT min(p_queue::bigint << 45 | p.position) FROM forebay.consumer_group AS g, LATERAL (
+            SELECT position FROM forebay.progress WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+        ) AS p WHERE g.queue = p_queue),
+        (SELECT min(c.first) FROM forebay.claim AS c, forebay.consumer_group AS g
+            WHERE g.number = c.grp AND g.queue = p_queue),
+        (SELECT min(l.ready) FROM forebay.consumer_group AS g, LATERAL (
+            SELECT ready FROM forebay.lane WHERE grp = g.number AND ready IS NOT NULL ORDER BY ready LIMIT 1
+        ) AS l WHERE g.queue = p_queue))
+$$;
+
+-- Drop a piece of blocks, unless a queue in it is to be kept; what is dropped unread counts as expired.
+-- Returns the number of blocks, or null where something is needed.
+CREATE OR REPLACE FUNCTION forebay.drop_blocks(p_now bigint, p_lower bigint) RETURNS bigint
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint := coalesce(p_now, forebay.now_us());
+    v_piece forebay.piece;
+    v_name text := 'block_' || p_lower;
+    v_queues int[];
+    v_lasts bigint[];
+    v_queue forebay.queue;
+    v_expires boolean;
+    v_group forebay.consumer_group;
+    v_progress forebay.progress;
+    v_skipped bigint;
+    v_blocks bigint;
+BEGIN
+    SELECT * INTO STRICT v_piece FROM forebay.piece WHERE parent = 'block' AND lower = p_lower;
+    EXECUTE format('SELECT array_agg(queue ORDER BY queue), array_agg(last ORDER BY queue) FROM (
+            SELECT (last >> 45)::int AS queue, max(last) AS last FROM forebay.%I GROUP BY 1) AS q', v_name)
+        INTO v_queues, v_lasts;
+    PERFORM forebay.lock_queue(q) FROM unnest(v_queues) AS q ORDER BY q;
+    PERFORM forebay.lock_group(number) FROM (
+        SELECT number FROM forebay.consumer_group WHERE queue = ANY (v_queues) ORDER BY number) AS g;
+    FOR i IN 1 .. coalesce(cardinality(v_queues), 0) LOOP
+        SELECT * INTO v_queue FROM forebay.queue WHERE number = v_queues[i];
+        CONTINUE WHEN v_queue.deleted;
+        IF v_piece.upper > v_now - (v_queue.settings ->> 'expire_seconds')::float8 * 1000000 THEN
+            v_expires := false;
+        ELSE
+            v_expires := v_queue.settings ->> 'expire_seconds' IS NOT NULL;
+        END IF;
+        IF NOT v_expires AND (forebay.needed(v_queue.number) <= v_lasts[i]
+                OR v_piece.upper > v_now - (v_queue.settings ->> 'keep_seconds')::float8 * 1000000) THEN
+            RETURN NULL;
+        END IF;
+    END LOOP;
+    FOR v_group IN
+        SELECT g.* FROM forebay.consumer_group AS g WHERE g.queue = ANY (v_queues) ORDER BY g.number
+    LOOP
+        SELECT * INTO v_queue FROM forebay.queue WHERE number = v_group.queue;
+        SELECT * INTO v_progress FROM forebay.progress WHERE grp = v_group.number ORDER BY turn DESC LIMIT 1;
+        IF v_queue.ordered THEN
+            EXECUTE format('SELECT coalesce(sum(greatest(0, b.last + 1 - greatest(b.last - b.count + 1,
+                        coalesce(l.position, $2 | $3)))), 0) FROM forebay.%I AS b
+                    LEFT JOIN forebay.lane AS l ON l.grp = $1 AND l.partition = b.partition
+                    WHERE b.last >> 45 = $4', v_name)
+                INTO v_skipped
+                USING v_group.number, v_group.queue::bigint << 45, v_group.start, v_group.queue;
+        ELSE
+            SELECT greatest(0, (m & ((1::bigint << 45) - 1)) + 1 - v_progress.position) INTO v_skipped
+                FROM unnest(v_queues, v_lasts) AS q (number, m) WHERE number = v_group.queue;
+        END IF;
+        IF v_skipped > 0 THEN
+            PERFORM forebay.advance(v_group.number,
+                greatest(v_progress.position, (SELECT (m & ((1::bigint << 45) - 1)) + 1
+                    FROM unnest(v_queues, v_lasts) AS q (number, m) WHERE number = v_group.queue)),
+                NULL, 0, v_skipped, 0, 0, 0, 0);
+        END IF;
+    END LOOP;
+    UPDATE forebay.queue AS q SET floor = greatest(q.floor, (d.last & ((1::bigint << 45) - 1)) + 1)
+        FROM unnest(v_queues, v_lasts) AS d (number, last) WHERE d.number = q.number;
+    v_blocks := forebay.drop_piece('block', p_lower);
+    -- Lanes whose next run went with the piece begin where their partition goes on.
+    FOR v_group IN
+        SELECT g.* FROM forebay.consumer_group AS g, forebay.queue AS q
+        WHERE g.queue = ANY (v_queues) AND q.number = g.queue AND q.ordered ORDER BY g.number
+    LOOP
+        UPDATE forebay.lane SET position = greatest(position, d.last + 1)
+            FROM unnest(v_queues, v_lasts) AS d (number, last)
+            WHERE lane.grp = v_group.number AND d.number = v_group.queue AND lane.position <= d.last;
+        PERFORM forebay.free_lane(v_group.number, partition) FROM forebay.lane
+            WHERE grp = v_group.number AND ready IS NOT NULL AND ready < position;
+    END LOOP;
+    RETURN v_blocks;
+END $$;
+
+-- For users: enqueue inside your own transaction. The message is pushed if, and when, you commit.
+CREATE OR REPLACE FUNCTION forebay.push(
+    queue text, payload bytea, partition text DEFAULT '', transaction_id text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, start_time timestamptz DEFAULT NULL, delay interval DEFAULT NULL
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    v_number int;
+    v_start timestamptz := coalesce(start_time, clock_timestamp() + delay);
+BEGIN
+    SELECT q.number INTO v_number FROM forebay.queue AS q WHERE q.name = push.queue AND NOT q.deleted;
+    IF v_number IS NULL THEN
+        RAISE EXCEPTION 'forebay: there is no queue %', quote_literal(push.queue)
+            USING HINT = 'create the queue first', ERRCODE = 'FB404';
+    END IF;
+    IF payload IS NULL THEN
+        RAISE EXCEPTION 'forebay: the payload is null' USING HINT = 'push an empty payload instead', ERRCODE = 'FB400';
+    END IF;
+    IF start_time IS NOT NULL AND delay IS NOT NULL THEN
+        RAISE EXCEPTION 'forebay: start_time and delay exclude each other' USING HINT = 'give one of them', ERRCODE = 'FB400';
+    END IF;
+    IF headers IS NOT NULL AND (jsonb_typeof(headers) <> 'object' OR EXISTS (
+            SELECT FROM jsonb_each(CASE WHEN jsonb_typeof(headers) = 'object' THEN headers ELSE '{}' END) AS h
+            WHERE jsonb_typeof(h.value) <> 'string')) THEN
+        RAISE EXCEPTION 'forebay: headers must be a JSON object of strings' USING HINT = 'for example {"flow": "orders"}', ERRCODE = 'FB400';
+    END IF;
+    INSERT INTO forebay.inbox (queue, payload, partition, transaction_id, headers, start_time)
+        VALUES (v_number, payload, coalesce(partition, ''), transaction_id, headers,
+            (extract(epoch FROM v_start) * 1000000)::bigint);
+END $$;
+
+CREATE OR REPLACE FUNCTION forebay.push(
+    queue text, payload text, partition text DEFAULT '', transaction_id text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, start_time timestamptz DEFAULT NULL, delay interval DEFAULT NULL
+) RETURNS void LANGUAGE sql AS $$
+    SELECT forebay.push(queue, convert_to(payload, 'UTF8'), partition, transaction_id, headers, start_time, delay)
+$$;
+
+CREATE OR REPLACE FUNCTION forebay.push(
+    queue text, payload jsonb, partition text DEFAULT '', transaction_id text DEFAULT NULL,
+    headers jsonb DEFAULT NULL, start_time timestamptz DEFAULT NULL, delay interval DEFAULT NULL
+) RETURNS void LANGUAGE sql AS $$
+    SELECT forebay.push(queue, payload::text, partition, transaction_id, headers, start_time, delay)
+$$;

@@ -1,0 +1,557 @@
+"""PostgresLog: the log in a PostgreSQL database, shared by any number of servers.
+
+The seam, in terms of the functions in `functions.sql` and the statements in `statements.sql`. Time is
+the database's clock, unless a clock is given. Whatever the connection loses in mid-air is repeated
+with the same ids, so a commit whose answer was lost is still one commit.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Final, Self
+from uuid import UUID
+
+import asyncpg
+import msgspec
+
+from forebay.log.claiming import (
+    Space,
+    check_stage_name,
+    corrupt_block,
+    decode_outcome,
+    nothing_staged,
+    unknown_group,
+)
+from forebay.log.groupcommit import GroupCommit, Item, Result
+from forebay.log.intake import Answer, Intake, resolve
+from forebay.log.postgres.database import PACKAGE, Database
+from forebay.log.postgres.inbox import sweep
+from forebay.log.postgres.rows import (
+    claim_of_row,
+    group_of_row,
+    group_stats_of_row,
+    queue_of_row,
+)
+from forebay.log.postgres.upkeep import trim
+from forebay.log.postgres.writing import ID_SKEW_US, append_all, write
+from forebay.log.registry import (
+    change_settings,
+    check_number,
+    merge_settings,
+    next_number,
+    number_taken,
+    unknown_queue,
+)
+from forebay.log.sqlfile import load_statements
+from forebay.log.values import (
+    Append,
+    Claim,
+    Claimed,
+    DeadLetter,
+    Group,
+    Outcome,
+    Queue,
+    QueueSettings,
+    QueueStats,
+    Receipt,
+    Room,
+    Settlement,
+    Start,
+    Stats,
+    StoredBlock,
+    Trimmed,
+)
+from forebay.model import (
+    SEQUENCE_MAX,
+    Clock,
+    Corrupt,
+    Limits,
+    Rejected,
+    SystemClock,
+    Unavailable,
+    check_group_name,
+    check_queue_name,
+    decode,
+    format_id,
+    id_time,
+    pack,
+    queue_of,
+    sequence_of,
+)
+
+if TYPE_CHECKING:
+    from forebay.log.postgres.database import Connection
+
+SQL: Final = load_statements(PACKAGE)
+_SECOND: Final = 1_000_000
+
+
+class PostgresLog:
+    """See the module."""
+
+    def __init__(  # noqa: PLR0913 - settings with defaults, by keyword
+        self,
+        dsn: str,
+        *,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        remember_seconds: float = 7 * 86_400.0,
+        outcome_keep_seconds: float = 7 * 86_400.0,
+        partition_seconds: float = 86_400.0,
+        connections_max: int = 8,
+        timeout_seconds: float = 30.0,
+        retry_seconds: float = 5.0,
+    ) -> None:
+        self._database = Database(
+            dsn, connections_max=connections_max, timeout_seconds=timeout_seconds
+        )
+        self._clock = clock
+        self._limits = limits or Limits()
+        self._remember_us = int(remember_seconds * _SECOND)
+        self._outcome_keep_us = int(outcome_keep_seconds * _SECOND)
+        self._piece_us = int(partition_seconds * _SECOND)
+        self._retry_seconds = retry_seconds
+        self._commits = GroupCommit(self._flush)
+        self._queues: dict[int, Queue] = {}
+
+    async def __aenter__(self) -> Self:
+        spans = dict.fromkeys(("block", "receipt", "outcome"), self._piece_us)
+        spans["dedupe"] = min(self._piece_us, 3_600 * _SECOND)
+        await self._database.open(spans)
+        await self._make_pieces()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._commits.close()
+        await self._database.close()
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        check_queue_name(name)
+        merged = merge_settings(QueueSettings(), settings)
+        columns = (_json(merged), merged.ordered, _micros(merged.dedupe_seconds), self._now())
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(SQL["queue_by_name"], name)
+            if row is None or row["deleted"]:
+                await connection.execute(SQL["lock_queues"])
+                row = await connection.fetchrow(SQL["queue_by_name"], name)
+            if row is not None and not row["deleted"]:
+                return self._cache(queue_of_row(row))
+            if row is not None:
+                created_at = await connection.fetchval(SQL["revive_queue"], row["number"], *columns)
+                return self._cache(Queue(row["number"], name, merged, created_at))
+            if number is None:
+                number = next_number(await connection.fetchval(SQL["queue_numbers"]))
+            elif taken := await connection.fetchval(SQL["queue_name_of"], check_number(number)):
+                raise number_taken(number, taken)
+            created_at = await connection.fetchval(SQL["insert_queue"], number, name, *columns)
+            await connection.execute(SQL["insert_head"], number)
+        return self._cache(Queue(number, name, merged, created_at))
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        async with self._database.transaction() as connection:
+            await connection.execute(SQL["lock_queues"])
+            row = await connection.fetchrow(SQL["queue_by_name"], name)
+            if row is None or row["deleted"]:
+                raise unknown_queue(name, [q.name for q in await self.queues()])
+            queue = queue_of_row(row)
+            merged = change_settings(queue.settings, settings)
+            await connection.execute(
+                SQL["update_settings"], queue.number, _json(merged), _micros(merged.dedupe_seconds)
+            )
+        return self._cache(Queue(queue.number, queue.name, merged, queue.created_at))
+
+    async def queue(self, name: str) -> Queue:
+        async with self._database.connection() as connection:
+            row = await connection.fetchrow(SQL["queue_by_name"], name)
+        if row is None or row["deleted"]:
+            raise unknown_queue(name, [q.name for q in await self.queues()])
+        return self._cache(queue_of_row(row))
+
+    async def queues(self) -> list[Queue]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["queues"])
+        self._queues = {row["number"]: queue_of_row(row) for row in rows}
+        return list(self._queues.values())
+
+    async def delete_queue(self, name: str) -> bool:
+        async with self._database.transaction() as connection:
+            await connection.execute(SQL["lock_queues"])
+            row = await connection.fetchrow(SQL["queue_by_name"], name)
+            if row is None or row["deleted"]:
+                return False
+            number = row["number"]
+            await connection.execute(SQL["lock_queue"], number)
+            head = await connection.fetchrow(SQL["head"], number)
+            assert head is not None
+            for group in await connection.fetch(SQL["groups"], number):
+                await _delete_group(connection, group["number"])
+            await connection.execute(SQL["delete_inbox"], number)
+            await connection.execute(SQL["delete_queue"], number, head["next"])
+        self._queues.pop(number, None)
+        return True
+
+    async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
+        check_group_name(name)
+        async with self._database.transaction() as connection:
+            row = await connection.fetchrow(SQL["group_by_name"], queue.number, name)
+            if row is None:
+                await connection.execute(SQL["lock_queue"], queue.number)
+                position = await self._start_position(connection, queue, start)
+                row = await connection.fetchrow(
+                    SQL["insert_group"], queue.number, name, position, self._now()
+                )
+                if row is None:
+                    row = await connection.fetchrow(SQL["group_by_name"], queue.number, name)
+                else:
+                    await connection.execute(SQL["insert_progress"], row["number"], position)
+        assert row is not None
+        return group_of_row(row)
+
+    async def groups(self, queue: Queue) -> list[Group]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["groups"], queue.number)
+        return [group_of_row(row) for row in rows]
+
+    async def delete_group(self, group: Group) -> bool:
+        async with self._database.transaction() as connection:
+            return await _delete_group(connection, group.number)
+
+    async def _start_position(self, connection: Connection, queue: Queue, start: Start) -> int:
+        head = await connection.fetchrow(SQL["head"], queue.number)
+        if head is None:
+            raise unknown_queue(queue.name, ())
+        low: int = head["floor"]
+        high: int = head["next"]
+        if start in ("earliest", "latest"):
+            return low if start == "earliest" else high
+        # Times rise with sequence numbers: halve the range until the first block at or after it is left.
+        while low < high:
+            middle = (low + high) // 2
+            row = await connection.fetchrow(
+                SQL["block_from"], pack(queue.number, middle), pack(queue.number, SEQUENCE_MAX)
+            )
+            assert row is not None
+            if row["appended_at"] < start:
+                low = sequence_of(row["last"]) + 1
+            else:
+                first = sequence_of(row["last"]) - row["count"] + 1
+                high = first if first < high else low
+                high = max(high, low)
+        return low
+
+    # The one write
+
+    async def commit(
+        self,
+        appends: Sequence[Append] = (),
+        settlements: Sequence[Settlement] = (),
+        *,
+        id: bytes | None = None,
+        atomic: bool = False,
+    ) -> Receipt:
+        intakes = [
+            Intake(a, await self._known_queue(a.queue), self._limits) for a in appends
+        ]
+        latest = (self._clock or SystemClock()).now() + ID_SKEW_US
+        for block_id in [*(intake.id for intake in intakes), *([id] if id else [])]:
+            if (id_time(block_id) or 0) > latest:
+                text = f"the id {format_id(block_id)} lies more than a day in the future"
+                raise Rejected(text, hint="check the clock of the machine that minted it")
+        return await self._commits.commit(intakes, settlements, id, atomic=atomic)
+
+    async def _known_queue(self, number: int) -> Queue:
+        if number not in self._queues:
+            await self.queues()
+        if number not in self._queues:
+            raise unknown_queue(f"number {number}", ())
+        return self._queues[number]
+
+    async def _flush(self, items: list[Item]) -> list[Result | Exception]:
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self._retry_seconds
+        pause = 0.01
+        while True:
+            try:
+                return await self._write(items)
+            except asyncpg.CheckViolationError:
+                await self._make_pieces()
+            except Unavailable:
+                if loop.time() + pause > deadline:
+                    raise
+                await asyncio.sleep(pause)
+                pause = min(pause * 2, 0.5)
+
+    async def _write(self, items: list[Item]) -> list[Result | Exception]:
+        if not items[0].atomic:
+            async with self._database.connection() as connection:
+                return await write(connection, items, self._now())
+        async with self._database.connection() as connection:
+            transaction = connection.transaction()
+            await transaction.start()
+            try:
+                results = await write(connection, items, self._now())
+            except BaseException:
+                await transaction.rollback()
+                raise
+            if _whole(results):
+                await transaction.commit()
+            else:
+                await transaction.rollback()
+            return results
+
+    # Handing out
+
+    async def claim(
+        self, group: Group, owner: str, room: Room = Room(), *, partition: str | None = None
+    ) -> Claimed:
+        Space(room)
+        queue = await self._known_queue(group.queue)
+        arguments = (self._now(), group.number, owner, room.messages, room.bytes)
+        if queue.settings.ordered:
+            return await self._claimed(group, "claim_ordered", *arguments, partition)
+        return await self._claimed(group, "claim", *arguments)
+
+    async def due(self, group: Group, owner: str, room: Room = Room()) -> Claimed:
+        Space(room)
+        return await self._claimed(
+            group, "take_over", self._now(), group.number, owner, room.messages, room.bytes, None, None
+        )
+
+    async def heartbeat(self, owner: str) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(SQL["heartbeat"], owner, self._now())
+
+    async def reclaim(
+        self,
+        group: Group,
+        owner: str,
+        room: Room = Room(),
+        *,
+        of: Sequence[str] = (),
+        silent_seconds: float = 30.0,
+    ) -> Claimed:
+        Space(room)
+        silent = _micros(silent_seconds)
+        return await self._claimed(
+            group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
+            list(of), silent,
+        )  # fmt: skip
+
+    async def retire(self, owner: str) -> int:
+        async with self._database.transaction() as connection:
+            for row in await connection.fetch(SQL["owner_groups"], owner):
+                await connection.execute(SQL["lock_group"], row["grp"])
+            count: int = await connection.fetchval(SQL["retire"], owner, self._now())
+        return count
+
+    async def _claimed(self, group: Group, statement: str, *arguments: Any) -> Claimed:
+        try:
+            async with self._database.connection() as connection:
+                rows = await connection.fetch(SQL[statement], *arguments)
+        except asyncpg.PostgresError as error:
+            if error.sqlstate == "FB404":
+                raise unknown_group(group) from error
+            raise
+        good: list[Claim] = []
+        bad: list[Corrupt] = []
+        for row in rows:
+            claim = claim_of_row(group.number, row)
+            try:
+                claim.block.check()
+            except Corrupt as error:
+                bad.append(await self._set_aside(claim, error))
+            else:
+                good.append(claim)
+        return Claimed(good, bad)
+
+    async def _set_aside(self, claim: Claim, error: Corrupt) -> Corrupt:
+        async with self._database.connection() as connection:
+            await connection.execute(SQL["set_aside"], self._now(), claim.group, claim.token)
+        queue = await self._known_queue(queue_of(claim.first))
+        return corrupt_block(queue.name, claim.block, error)
+
+    # Reading
+
+    async def read(
+        self, queue: Queue, first: int = 1, *, messages: int = 10_000, bytes: int = 64 << 20
+    ) -> list[StoredBlock]:
+        space = Space(Room(messages, bytes))
+        async with self._database.connection() as connection:
+            head = await connection.fetchrow(SQL["head"], queue.number)
+            if head is None:
+                raise unknown_queue(queue.name, ())
+            low = pack(queue.number, max(first, head["floor"]))
+            high = pack(queue.number, SEQUENCE_MAX)
+            found = await connection.fetch(SQL["read"], low, high, min(messages, 10_000))
+            wanted = []
+            for row in found:
+                if not space.fits(row["count"], row["size"]):
+                    break
+                wanted.append(row)
+            if not wanted:
+                return []
+            last, ends, begins = wanted[-1]["last"], wanted[-1], wanted[0]
+            rows = await connection.fetch(
+                SQL["bodies"], low, last, begins["appended_at"], ends["appended_at"]
+            )
+        bodies = {row["last"]: row["body"] for row in rows}
+        return [
+            StoredBlock(
+                row["last"] - row["count"] + 1, row["count"], row["id"].bytes, row["appended_at"],
+                row["partition"], bodies[row["last"]],
+            )
+            for row in wanted
+            if row["last"] in bodies
+        ]  # fmt: skip
+
+    async def dead_letters(
+        self, group: Group, *, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["dead_letters"], group.number, after, limit)
+        return [DeadLetter(*row) for row in rows]
+
+    async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["outcomes"], group.number, first, limit)
+        return [decode_outcome(*row) for row in rows]
+
+    async def quarantined(self, queue: Queue) -> list[StoredBlock]:
+        low, high = pack(queue.number, 1), pack(queue.number, SEQUENCE_MAX)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["quarantined"], low, high)
+        return [
+            StoredBlock(first, count, block_id.bytes, appended_at, partition, body)
+            for first, count, block_id, appended_at, partition, body in rows
+        ]
+
+    async def stats(self) -> Stats:
+        async with self._database.transaction(isolation="repeatable_read", readonly=True) as c:
+            queues = await c.fetch(SQL["queue_stats"])
+            groups = await c.fetch(SQL["group_stats"])
+            claims = await c.fetch(SQL["claim_stats"])
+            now = self._now() or await c.fetchval(SQL["now"])
+        parts = {(row["grp"], row["held"]): row["messages"] for row in claims}
+        upcoming = {row["number"]: row["next"] for row in queues}
+        by_queue: dict[int, list[Any]] = {number: [] for number in upcoming}
+        for row in groups:
+            if row["queue"] in upcoming:
+                held, deferred = (parts.get((row["number"], is_held), 0) for is_held in (True, False))
+                stats = group_stats_of_row(row, upcoming[row["queue"]], held, deferred)
+                by_queue[row["queue"]].append(stats)
+        return Stats(
+            now,
+            [
+                QueueStats(
+                    queue=queue_of_row(row), next=row["next"], floor=row["floor"],
+                    groups=by_queue[row["number"]],
+                )
+                for row in queues
+            ],
+        )  # fmt: skip
+
+    # Two steps
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        check_stage_name(stage)
+        for append in appends:
+            Intake(append, await self._known_queue(append.queue), self._limits)
+        async with self._database.connection() as connection:
+            await connection.execute(
+                SQL["stage"],
+                stage,
+                self._now(),
+                [UUID(bytes=append.block.id) for append in appends],
+                [append.queue for append in appends],
+                [append.body for append in appends],
+            )
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        check_stage_name(stage)
+        await self._make_pieces()
+        wanted = [UUID(bytes=block_id) for block_id in ids]
+        async with self._database.transaction() as connection:
+            staged = {r["id"].bytes: r for r in await connection.fetch(SQL["staged"], stage, wanted)}
+            known = {
+                r["id"].bytes: Answer(r["first"], r["count"], known=True, dropped=r["dropped"])
+                for r in await connection.fetch(SQL["receipts"], wanted)
+            }
+            missing = [i for i in ids if i not in staged and i not in known]
+            if missing:
+                raise nothing_staged(stage, len(missing))
+            intakes = []
+            for block_id in ids:
+                if block_id in staged and block_id not in known:
+                    row = staged[block_id]
+                    append = Append(row["queue"], decode(row["body"]), row["body"])
+                    queue = await self._known_queue(append.queue)
+                    intakes.append(Intake(append, queue, self._limits))
+            fresh = await append_all(connection, intakes, self._now())
+            await connection.execute(SQL["unstage"], stage)
+        return Receipt([fresh[i] if i in fresh else resolve(known[i]) for i in ids])
+
+    # Upkeep
+
+    async def trim(self) -> Trimmed:
+        await self._make_pieces()
+        return await trim(
+            self._database,
+            SQL,
+            self._now(),
+            remember_us=self._remember_us,
+            outcome_keep_us=self._outcome_keep_us,
+        )
+
+    async def sweep(self, limit: int = 10_000) -> int:
+        """Move messages that forebay.push() left in the inbox into blocks; how many there were."""
+        await self._make_pieces()
+        queues = {queue.number: queue for queue in await self.queues()}
+        return await sweep(self._database, SQL, queues, self._limits, self._now(), limit)
+
+    # Odds
+
+    def _now(self) -> int | None:
+        """The time, where a clock is given; otherwise the database knows it."""
+        return None if self._clock is None else self._clock.now()
+
+    async def _make_pieces(self) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(SQL["make_pieces"], self._now())
+
+    def _cache(self, queue: Queue) -> Queue:
+        self._queues[queue.number] = queue
+        return queue
+
+
+async def _delete_group(connection: Connection, number: int) -> bool:
+    await connection.execute(SQL["lock_group"], number)
+    existed = await connection.fetchval(SQL["delete_group"], number) is not None
+    for part in ("progress", "claims", "lanes", "dead_letters", "outcomes"):
+        await connection.execute(SQL[f"delete_{part}"], number)
+    return existed
+
+
+def _whole(results: Sequence[Result | Exception]) -> bool:
+    return all(
+        isinstance(r, Result) and not r.conflicts and not any(a.found for a in r.answers)
+        for r in results
+    )
+
+
+def _json(settings: QueueSettings) -> str:
+    return msgspec.json.encode(settings).decode()
+
+
+def _micros(seconds: float) -> int:
+    return int(seconds * _SECOND)

@@ -1,0 +1,215 @@
+-- name: queues
+SELECT number, name, settings, created_at FROM forebay.queue WHERE NOT deleted ORDER BY number
+
+-- name: queue_by_name
+SELECT number, name, settings, created_at, deleted FROM forebay.queue WHERE name = $1
+
+-- name: lock_queues
+LOCK TABLE forebay.queue IN SHARE ROW EXCLUSIVE MODE
+
+-- name: queue_numbers
+SELECT coalesce(max(number), 0) FROM forebay.queue
+
+-- name: queue_name_of
+SELECT name FROM forebay.queue WHERE number = $1
+
+-- name: insert_queue
+INSERT INTO forebay.queue (number, name, settings, ordered, dedupe_us, created_at)
+VALUES ($1, $2, $3, $4, $5, coalesce($6, forebay.now_us()))
+RETURNING created_at
+
+-- name: insert_head
+INSERT INTO forebay.head VALUES ($1, 1, 0)
+
+-- name: revive_queue
+UPDATE forebay.queue
+SET settings = $2, ordered = $3, dedupe_us = $4, created_at = coalesce($5, forebay.now_us()), deleted = false
+WHERE number = $1
+RETURNING created_at
+
+-- name: update_settings
+UPDATE forebay.queue SET settings = $2, dedupe_us = $3 WHERE number = $1
+
+-- name: lock_queue
+SELECT forebay.lock_queue($1)
+
+-- name: lock_group
+SELECT forebay.lock_group($1)
+
+-- name: delete_queue
+UPDATE forebay.queue SET deleted = true, floor = $2 WHERE number = $1
+
+-- name: delete_inbox
+DELETE FROM forebay.inbox WHERE queue = $1
+
+-- name: head
+SELECT h.next, q.floor
+FROM forebay.queue AS q, LATERAL (
+    SELECT next FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE q.number = $1 AND NOT q.deleted
+
+-- name: groups
+SELECT number, queue, name, start FROM forebay.consumer_group WHERE queue = $1 ORDER BY number
+
+-- name: insert_group
+INSERT INTO forebay.consumer_group (queue, name, start, created_at)
+VALUES ($1, $2, $3, coalesce($4, forebay.now_us()))
+ON CONFLICT DO NOTHING
+RETURNING number, queue, name, start
+
+-- name: group_by_name
+SELECT number, queue, name, start FROM forebay.consumer_group WHERE queue = $1 AND name = $2
+
+-- name: insert_progress
+INSERT INTO forebay.progress (grp, turn, position, position_at) VALUES ($1, 1, $2, 0)
+
+-- name: delete_group
+DELETE FROM forebay.consumer_group WHERE number = $1 RETURNING number
+
+-- name: delete_progress
+DELETE FROM forebay.progress WHERE grp = $1
+
+-- name: delete_claims
+DELETE FROM forebay.claim WHERE grp = $1
+
+-- name: delete_lanes
+DELETE FROM forebay.lane WHERE grp = $1
+
+-- name: delete_dead_letters
+DELETE FROM forebay.dead_letter WHERE grp = $1
+
+-- name: delete_outcomes
+DELETE FROM forebay.outcome WHERE grp = $1
+
+-- name: claim
+SELECT * FROM forebay.claim_next($1, $2, $3, $4, $5)
+
+-- name: claim_ordered
+SELECT * FROM forebay.claim_ordered($1, $2, $3, $4, $5, $6)
+
+-- name: take_over
+SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7)
+
+-- name: set_aside
+SELECT forebay.set_aside($1, $2, $3)
+
+-- name: heartbeat
+INSERT INTO forebay.owner VALUES ($1, coalesce($2, forebay.now_us()))
+ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
+
+-- name: owner_groups
+SELECT DISTINCT grp FROM forebay.claim WHERE owner = $1 ORDER BY grp
+
+-- name: retire
+WITH gone AS (
+    DELETE FROM forebay.owner WHERE name = $1
+), given AS (
+    UPDATE forebay.claim SET owner = NULL, due_at = coalesce($2, forebay.now_us())
+    WHERE owner = $1 RETURNING 1
+)
+SELECT count(*) FROM given
+
+-- name: block_from
+SELECT last, count, appended_at
+FROM forebay.block WHERE last >= $1 AND last < $2 ORDER BY last LIMIT 1
+
+-- name: read
+SELECT last, count, id, appended_at, partition, octet_length(body) AS size
+FROM forebay.block WHERE last >= $1 AND last < $2 ORDER BY last LIMIT $3
+
+-- name: bodies
+SELECT last, body FROM forebay.block
+WHERE last >= $1 AND last <= $2 AND appended_at BETWEEN $3 AND $4 ORDER BY last
+
+-- name: dead_letters
+SELECT message_id, died_at, reason, attempts, body
+FROM forebay.dead_letter WHERE grp = $1 AND message_id > $2 ORDER BY message_id LIMIT $3
+
+-- name: outcomes
+SELECT first, at, count, body FROM forebay.outcome
+WHERE grp = $1 AND block_last = (
+    SELECT last FROM forebay.block WHERE last >= $2 ORDER BY last LIMIT 1
+)
+ORDER BY at, first LIMIT $3
+
+-- name: quarantined
+SELECT first, count, id, appended_at, partition, body
+FROM forebay.quarantine WHERE first >= $1 AND first < $2 ORDER BY first
+
+-- name: now
+SELECT forebay.now_us()
+
+-- name: queue_stats
+SELECT q.number, q.name, q.settings, q.created_at, h.next, q.floor
+FROM forebay.queue AS q, LATERAL (
+    SELECT next FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE NOT q.deleted ORDER BY q.number
+
+-- name: group_stats
+SELECT g.number, g.queue, g.name, g.start,
+    p.claimed, p.skipped, p.done, p.dead, p.expired, p.corrupt
+FROM forebay.consumer_group AS g, LATERAL (
+    SELECT * FROM forebay.progress WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS p
+ORDER BY g.number
+
+-- name: claim_stats
+SELECT grp, owner IS NOT NULL AS held, sum(count - bit_count(done))::bigint AS messages
+FROM forebay.claim GROUP BY 1, 2
+
+-- name: stage
+INSERT INTO forebay.staged
+SELECT $1, id, queue, body, coalesce($2, forebay.now_us())
+FROM unnest($3::uuid[], $4::int[], $5::bytea[]) AS s (id, queue, body)
+ON CONFLICT DO NOTHING
+
+-- name: staged
+SELECT id, queue, body FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uuid[]) FOR UPDATE
+
+-- name: unstage
+DELETE FROM forebay.staged WHERE stage = $1
+
+-- name: receipts
+SELECT DISTINCT ON (id) id, first, count, dropped FROM forebay.receipt WHERE id = ANY ($1::uuid[])
+
+-- name: make_pieces
+SELECT forebay.make_pieces(at) FROM (
+    SELECT coalesce($1, forebay.now_us())
+    UNION SELECT coalesce($1, forebay.now_us()) + (SELECT min(us) FROM forebay.span)
+    UNION SELECT max(appended_at) FROM forebay.head HAVING max(appended_at) > 0
+) AS times (at)
+
+-- name: pieces
+SELECT lower, upper FROM forebay.piece WHERE parent = $1 AND upper <= $2 ORDER BY lower
+
+-- name: dedupe_max
+SELECT coalesce(max(dedupe_us), 0) FROM forebay.queue WHERE NOT deleted
+
+-- name: drop_blocks
+SELECT forebay.drop_blocks($1, $2)
+
+-- name: drop_piece
+SELECT forebay.drop_piece($1, $2)
+
+-- name: sweep_heads
+DELETE FROM forebay.head AS h WHERE h.next < (SELECT max(next) FROM forebay.head WHERE queue = h.queue)
+
+-- name: sweep_progress
+DELETE FROM forebay.progress AS p
+WHERE p.turn < (SELECT max(turn) FROM forebay.progress WHERE grp = p.grp)
+
+-- name: drop_stages
+DELETE FROM forebay.staged WHERE staged_at < $1
+
+-- name: sweep_inbox
+SELECT id, queue, payload, partition, transaction_id, headers, start_time
+FROM forebay.inbox ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+
+-- name: reject_inbox
+INSERT INTO forebay.inbox_rejected
+SELECT i.*, $2, coalesce($3, forebay.now_us()) FROM forebay.inbox AS i WHERE i.id = $1
+
+-- name: swept
+DELETE FROM forebay.inbox WHERE id = ANY ($1::bigint[])

@@ -1,0 +1,66 @@
+"""Retention in PostgreSQL: pieces by time are dropped whole, never row by row.
+
+A piece that somebody reads just now is left for the next round: dropping waits a moment at most, so
+that it never stands in the way of writers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from forebay.log.values import Trimmed
+from forebay.model import Unavailable
+
+if TYPE_CHECKING:
+    from forebay.log.postgres.database import Database
+
+LOCK_WAIT = "SET LOCAL lock_timeout = '300ms'"
+
+
+async def trim(
+    database: Database,
+    sql: Mapping[str, str],
+    now: int | None,
+    *,
+    remember_us: int,
+    outcome_keep_us: int,
+) -> Trimmed:
+    """One round of retention."""
+    async with database.connection() as connection:
+        at: int = now or await connection.fetchval(sql["now"])
+        windows = {
+            "receipt": remember_us,
+            "outcome": outcome_keep_us,
+            "dedupe": await connection.fetchval(sql["dedupe_max"]),
+        }
+        old = {
+            parent: await connection.fetch(sql["pieces"], parent, at - window)
+            for parent, window in {"block": 0, **windows}.items()
+        }
+    dropped = {"block": 0, "receipt": 0, "outcome": 0, "dedupe": 0}
+    postponed = 0
+    for parent, pieces in old.items():
+        for piece in pieces:
+            try:
+                rows = await _drop(database, sql, parent, piece["lower"], now)
+            except Unavailable:
+                postponed += 1
+            else:
+                dropped[parent] += rows
+    async with database.connection() as connection:
+        await connection.execute(sql["sweep_heads"])
+        await connection.execute(sql["sweep_progress"])
+        await connection.execute(sql["drop_stages"], at - remember_us)
+    return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed)
+
+
+async def _drop(
+    database: Database, sql: Mapping[str, str], parent: str, lower: int, now: int | None
+) -> int:
+    async with database.transaction() as connection:
+        await connection.execute(LOCK_WAIT)
+        if parent == "block":
+            return await connection.fetchval(sql["drop_blocks"], now, lower) or 0
+        rows: int = await connection.fetchval(sql["drop_piece"], parent, lower)
+        return rows

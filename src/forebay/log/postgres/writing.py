@@ -1,0 +1,166 @@
+"""The write: many items in one call of forebay.write(), and its answers back to the items.
+
+The function wants appends by queue and settlements by group, so that locks are taken in one order;
+within a queue or a group the order of the items is kept.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any, Final
+from uuid import UUID
+
+from asyncpg import BitString
+
+from forebay.log.claiming import encode_outcome
+from forebay.log.groupcommit import Item, Result
+from forebay.log.intake import Answer, Intake
+from forebay.log.registry import unknown_queue
+from forebay.log.values import Appended, Settlement, dead_letter_body
+from forebay.model import bitmap, id_time, mint
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    from forebay.log.postgres.database import Connection
+
+ID_SKEW_US: Final = 86_400 * 1_000_000
+"""How far ahead of the log's clock the time in an id may be."""
+
+WRITE: Final = "SELECT * FROM forebay.write(" + ", ".join(f"${n}" for n in range(1, 33)) + ")"
+
+_NO_DIGEST: Final = bytes(16)
+_MIRROR: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
+
+
+def to_bits(bits: bytes, count: int) -> BitString:
+    """Our bitmap as PostgreSQL's varbit: it counts bits from the other end of each byte."""
+    return BitString.frombytes(bits.translate(_MIRROR), bitlength=count)
+
+
+def from_bits(bits: BitString) -> bytes:
+    """PostgreSQL's varbit as our bitmap."""
+    return bytes(bits.bytes).translate(_MIRROR)
+
+
+async def write(
+    connection: Connection, items: Sequence[Item], now: int | None
+) -> list[Result | Exception]:
+    """Write the items in the connection's transaction, or in one of its own."""
+    appends = [
+        (i, n, intake) for i, item in enumerate(items) for n, intake in enumerate(item.appends)
+    ]
+    appends.sort(key=lambda entry: entry[2].queue)
+    settlers = [i for i, item in enumerate(items) if item.settlements]
+    settlements = [
+        (k, n, s)
+        for k, i in enumerate(settlers, start=1)
+        for n, s in enumerate(items[i].settlements)
+    ]
+    settlements.sort(key=lambda entry: entry[2].group)
+    ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]
+    rows = await connection.fetch(
+        WRITE,
+        now,
+        _ids_since(ids),
+        *_append_columns([intake for _, _, intake in appends]),
+        [_remembered_id(items[i]) for i in settlers],
+        [k for k, _, _ in settlements],
+        [n for _, n, _ in settlements],
+        *_settlement_columns([s for _, _, s in settlements]),
+    )
+    return _results(items, appends, settlers, rows)
+
+
+async def append_all(
+    connection: Connection, intakes: Sequence[Intake], now: int | None
+) -> dict[bytes, Appended]:
+    """Append blocks within a transaction, without their duplicates; the answers by block id."""
+    appended: dict[bytes, Appended] = {}
+    while intakes:
+        (result,) = await write(connection, [Item(mint(), intakes)], now)
+        if isinstance(result, Exception):
+            raise result
+        refused = []
+        for intake, answer in zip(intakes, result.answers, strict=True):
+            if answer.found:
+                intake.drop(answer.found)
+                refused.append(intake)
+            else:
+                appended[intake.id] = intake.appended(answer)
+        intakes = refused
+    return appended
+
+
+def _remembered_id(item: Item) -> UUID | None:
+    """The id of a commit; marks alone can be repeated without it."""
+    return UUID(bytes=item.id) if any(s.is_outcome() for s in item.settlements) else None
+
+
+def _ids_since(ids: list[bytes]) -> int:
+    """A time before which none of these ids can have been written, as the ids' own times say."""
+    times = [id_time(i) for i in ids]
+    known = [t for t in times if t is not None]
+    return min(known) - ID_SKEW_US if len(known) == len(times) and known else 0
+
+
+def _append_columns(intakes: list[Intake]) -> tuple[list[Any], ...]:
+    return (
+        list(range(len(intakes))),
+        [i.queue for i in intakes],
+        [UUID(bytes=i.id) for i in intakes],
+        [len(i.block) for i in intakes],
+        [i.partition for i in intakes],
+        [i.body for i in intakes],
+        [i.dropped for i in intakes],
+        [None if i.digests is None else b"".join(d or _NO_DIGEST for d in i.digests) for i in intakes],
+    )
+
+
+def _settlement_columns(settlements: list[Settlement]) -> tuple[list[Any], ...]:
+    deferred = [(i, d) for i, s in enumerate(settlements, start=1) for d in s.deferred]
+    dead = [(i, d) for i, s in enumerate(settlements, start=1) for d in s.dead]
+    return (
+        [s.group for s in settlements],
+        [s.token for s in settlements],
+        [to_bits(s.finished(), s.count) for s in settlements],
+        [to_bits(s.handed, s.count) if s.handed else None for s in settlements],
+        [to_bits(s.returned, s.count) if s.returned else None for s in settlements],
+        [bitmap.count(s.done) for s in settlements],
+        [bitmap.count(s.expired) for s in settlements],
+        [encode_outcome(s) if s.is_outcome() else None for s in settlements],
+        [i for i, _ in deferred],
+        [d.offset for _, d in deferred],
+        [d.count for _, d in deferred],
+        [d.due_at for _, d in deferred],
+        [d.attempts for _, d in deferred],
+        [d.prev_start_time for _, d in deferred],
+        [i for i, _ in dead],
+        [d.offset for _, d in dead],
+        [d.reason.replace("\0", "\N{REPLACEMENT CHARACTER}") for _, d in dead],
+        [d.attempts for _, d in dead],
+        [dead_letter_body(d) for _, d in dead],
+    )
+
+
+def _results(
+    items: Sequence[Item],
+    appends: list[tuple[int, int, Intake]],
+    settlers: list[int],
+    rows: list[asyncpg.Record],
+) -> list[Result | Exception]:
+    answers: list[list[Answer]] = [[Answer()] * len(item.appends) for item in items]
+    conflicts: list[Sequence[int]] = [()] * len(items)
+    gone: dict[int, Exception] = {}
+    for kind, place, first, count, dropped, found_index, found_id, late in rows:
+        if kind == "settled":
+            conflicts[settlers[place - 1]] = tuple(late or ())
+            continue
+        i, n, intake = appends[place]
+        if kind == "gone":
+            gone[i] = unknown_queue(f"number {intake.queue}", ())
+        elif kind == "found":
+            answers[i][n] = Answer(found=tuple(zip(found_index, found_id, strict=True)))
+        else:
+            answers[i][n] = Answer(first, count, known=kind == "known", dropped=dropped)
+    return [gone.get(i) or Result(answers[i], conflicts[i]) for i in range(len(items))]

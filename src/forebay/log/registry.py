@@ -1,0 +1,71 @@
+"""Rules on queues and groups that hold for every log: settings, numbers, names, nearest names."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from forebay.log.values import QueueSettings
+from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected, UnknownQueue
+
+
+def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> QueueSettings:
+    """`current` with `changes`; Rejected names the bad key and the nearest good one."""
+    if not changes:
+        return current
+    for key in changes:
+        if key not in QueueSettings.__struct_fields__:
+            raise Rejected(f"unknown queue setting {key!r}", hint=_settings_hint(key))
+    try:
+        settings = msgspec.convert({**msgspec.to_builtins(current), **changes}, QueueSettings)
+    except msgspec.ValidationError as error:
+        raise Rejected(f"bad queue setting: {error}", hint="see the reference on queues") from error
+    for name in ("dedupe_seconds", "keep_seconds", "expire_seconds"):
+        value = getattr(settings, name)
+        if value is not None and not 0 <= value < float("inf"):
+            raise Rejected(f"{name} is {value}", hint="give a number of seconds, 0 or more")
+    return settings
+
+
+def change_settings(current: QueueSettings, changes: dict[str, Any]) -> QueueSettings:
+    """`merge_settings` for a queue that exists: what is fixed at creation stays."""
+    settings = merge_settings(current, changes)
+    if settings.ordered != current.ordered:
+        raise Conflict("`ordered` is fixed when a queue is created", hint="make another queue")
+    return settings
+
+
+def check_number(number: int) -> int:
+    """A queue number that was asked for."""
+    if not 1 <= number <= QUEUE_NUMBER_MAX:
+        raise Rejected(f"queue number {number} is out of range", hint=f"use 1..{QUEUE_NUMBER_MAX}")
+    return number
+
+
+def next_number(taken_max: int) -> int:
+    """The number of a new queue."""
+    if taken_max >= QUEUE_NUMBER_MAX:
+        raise Rejected("all queue numbers are used", hint="open another log")
+    return taken_max + 1
+
+
+def number_taken(number: int, name: str) -> Conflict:
+    """The error for a queue number that belongs to another queue."""
+    text = f"queue number {number} belongs or belonged to {name!r}"
+    return Conflict(text, hint="ask for another number, or none")
+
+
+def unknown_queue(name: str, names: Iterable[str]) -> UnknownQueue:
+    """The error for a queue that isn't there, with the nearest name."""
+    near = difflib.get_close_matches(name, list(names), n=1)
+    hint = f"did you mean {near[0]!r}?" if near else "create it first"
+    return UnknownQueue(f"there is no queue {name!r}", hint=hint)
+
+
+def _settings_hint(key: str) -> str:
+    fields = QueueSettings.__struct_fields__
+    near = difflib.get_close_matches(key, fields, n=1)
+    return f"did you mean {near[0]!r}?" if near else "known settings: " + ", ".join(fields)

@@ -1,0 +1,194 @@
+"""The log: where blocks live for good. The seam that every cold tier implements.
+
+What every implementation promises:
+
+- A commit that returns is durable, and visible to every later call. Concurrent commits share a
+  transaction; each gets its own answer.
+- A block id is written once, and answers the same way when it is written again, also after its block
+  has been dropped, for as long as ids are remembered. The same holds for the id of a commit that settles.
+- Sequence numbers have no gaps and follow the order of commits: a cursor can never skip a block.
+- A message of a group is at any moment in exactly one place: ready, held, deferred or finished.
+- Only the holder of a claim's token settles it; everybody else gets a conflict, and nothing changes.
+- In an ordered queue a partition of a group is out in one run at a time.
+- A call that raises has changed nothing. After `Unavailable` that is not known: repeat it with the same id.
+- No call's cost grows with the backlog.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from forebay.log.values import (
+    Append,
+    Claimed,
+    DeadLetter,
+    Group,
+    Outcome,
+    Queue,
+    Receipt,
+    Room,
+    Settlement,
+    Start,
+    Stats,
+    StoredBlock,
+    Trimmed,
+)
+
+
+class Log(Protocol):
+    """The verbs of the cold tier. Open it with `async with`; opening brings the schema up to date."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        """Make a queue, or return the one of that name; `number` asks for a certain queue number.
+
+        Settings of a queue that exists are left alone; `configure_queue` changes them.
+        """
+        ...
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        """Merge `settings` into the queue's own; what isn't named keeps its value."""
+        ...
+
+    async def queue(self, name: str) -> Queue:
+        """The queue of that name; UnknownQueue names the nearest one."""
+        ...
+
+    async def queues(self) -> list[Queue]:
+        """All queues, by number."""
+        ...
+
+    async def delete_queue(self, name: str) -> bool:
+        """Remove a queue with its blocks, groups and dead letters. Its number is not used again."""
+        ...
+
+    async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
+        """Make a group, or return the one of that name (its start stays what it was)."""
+        ...
+
+    async def groups(self, queue: Queue) -> list[Group]:
+        """The groups of a queue, by number."""
+        ...
+
+    async def delete_group(self, group: Group) -> bool:
+        """Remove a group with its cursor, claims and dead letters."""
+        ...
+
+    # The one write
+
+    async def commit(
+        self,
+        appends: Sequence[Append] = (),
+        settlements: Sequence[Settlement] = (),
+        *,
+        id: bytes | None = None,  # noqa: A002 - the word of the design
+        atomic: bool = False,
+    ) -> Receipt:
+        """Append blocks and settle outcomes, durably.
+
+        Each append and each settlement stands for itself: a conflict of one leaves the others alone.
+        With `atomic`, all of them happen or none, and a conflict raises. `id` makes the settlements
+        repeatable; a caller that may have to repeat them brings it.
+        """
+        ...
+
+    # Handing out
+
+    async def claim(
+        self, group: Group, owner: str, room: Room = ..., *, partition: str | None = None
+    ) -> Claimed:
+        """The next messages of a group, held by `owner` from now on.
+
+        Whole blocks as long as they fit in `room`; the first is cut to fit. `partition` asks an ordered
+        queue for one partition.
+        """
+        ...
+
+    async def due(self, group: Group, owner: str, room: Room = ...) -> Claimed:
+        """Deferred messages whose time has come, and claims that were given back, by their time."""
+        ...
+
+    async def heartbeat(self, owner: str) -> None:
+        """Say that `owner` is alive."""
+        ...
+
+    async def reclaim(
+        self,
+        group: Group,
+        owner: str,
+        room: Room = ...,
+        *,
+        of: Sequence[str] = (),
+        silent_seconds: float = 30.0,
+    ) -> Claimed:
+        """Take over, under new tokens, claims of the owners named by `of` and of those silent for so long.
+
+        An owner that lost its warm tier goes on under a new name and takes over from its old one.
+        """
+        ...
+
+    async def retire(self, owner: str) -> int:
+        """Give back all claims of an owner at once, for others to take as due; how many there were."""
+        ...
+
+    # Reading
+
+    async def read(
+        self, queue: Queue, first: int = 1, *, messages: int = 10_000, bytes: int = 64 << 20
+    ) -> list[StoredBlock]:
+        """Blocks from the one that holds sequence number `first` (or the oldest kept) on.
+
+        At least one block, if there is one; then as many as fit in `messages` and `bytes`.
+        """
+        ...
+
+    async def dead_letters(
+        self, group: Group, *, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """Dead letters by message id, from the first id past `after`."""
+        ...
+
+    async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
+        """The outcome log's entries on the block that holds message id `first`, oldest first."""
+        ...
+
+    async def quarantined(self, queue: Queue) -> list[StoredBlock]:
+        """Blocks of a queue that could not be read, as they were found."""
+        ...
+
+    async def stats(self) -> Stats:
+        """Where everything is, at one moment."""
+        ...
+
+    # Two steps, for writers that must publish together
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        """Keep blocks under a name, unseen. Idempotent by block id."""
+        ...
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage.
+
+        A second publish of the same ids answers like the first.
+        """
+        ...
+
+    # Upkeep
+
+    async def trim(self) -> Trimmed:
+        """Drop what retention no longer holds: blocks, remembered ids, outcomes, old stages."""
+        ...

@@ -1,0 +1,344 @@
+"""The values that cross the log seam: what is written, what is claimed, what is counted.
+
+Positions are sequence numbers (from 1, without gaps, per queue); a message id packs the queue's number
+and the sequence number in one int64. Times are microseconds UTC. All values are immutable.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Literal
+
+import msgspec
+
+from forebay.model import (
+    Block,
+    Conflict,
+    Corrupt,
+    Message,
+    bitmap,
+    decode,
+    encode,
+    mint,
+    sequence_of,
+    verify,
+)
+
+Start = Literal["earliest", "latest"] | int
+"""Where a new group begins: at the oldest kept message, after the newest, or at a time (µs)."""
+
+
+class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What a queue can be told; every field has a default that suits most queues."""
+
+    ordered: bool = False
+    """Partitions are handed out one run at a time, in push order. Fixed at creation."""
+    dedupe_seconds: float = 3600.0
+    """How long a transaction id is remembered; 0 switches dedupe off."""
+    keep_seconds: float = 86_400.0
+    """How long blocks stay readable after every group has finished with them."""
+    expire_seconds: float | None = None
+    """When set, blocks older than this are dropped even if a group still needs them."""
+
+
+class Queue(msgspec.Struct, frozen=True):
+    """A named, numbered log of blocks."""
+
+    number: int
+    name: str
+    settings: QueueSettings
+    created_at: int
+
+
+class Group(msgspec.Struct, frozen=True):
+    """A consumer group: its own cursor over one queue."""
+
+    number: int
+    queue: int
+    name: str
+    start: int
+    """The first sequence number that the group sees."""
+
+
+class Append(msgspec.Struct, frozen=True):
+    """A block on its way into a queue, encoded once."""
+
+    queue: int
+    block: Block
+    body: bytes
+
+    @classmethod
+    def of(cls, queue: Queue | int, block: Block) -> Append:
+        """Encode `block` for `queue`."""
+        number = queue if isinstance(queue, int) else queue.number
+        return cls(number, block, encode(block))
+
+
+class Appended(msgspec.Struct, frozen=True):
+    """Where the messages of one block are now.
+
+    `count` messages were written, beginning at message id `first`; `duplicates` maps the index of a
+    message that was not written, because its transaction id was known, to the id of the first one.
+    `known` says that the block id had been written before: this is the answer of that time.
+    """
+
+    first: int
+    count: int
+    duplicates: Mapping[int, int] = {}
+    known: bool = False
+
+    def ids(self) -> list[int]:
+        """The message ids in the order of the push."""
+        if not self.duplicates:
+            return list(range(self.first, self.first + self.count))
+        fresh = iter(range(self.first, self.first + self.count))
+        total = self.count + len(self.duplicates)
+        return [
+            self.duplicates[index] if index in self.duplicates else next(fresh)
+            for index in range(total)
+        ]
+
+
+class Deferral(msgspec.Struct, frozen=True, array_like=True):
+    """Messages of a claim that come back at a time: a retry, a delay, an expired lease."""
+
+    offset: int
+    due_at: int
+    attempts: int = 0
+    prev_start_time: int | None = None
+    count: int = 1
+
+
+class Death(msgspec.Struct, frozen=True, array_like=True):
+    """One message of a claim that goes to the dead letters, with a copy of itself."""
+
+    offset: int
+    reason: str
+    attempts: int
+    message: Message
+
+
+class Settlement(msgspec.Struct, frozen=True, kw_only=True):
+    """What happened to messages of one claim. Offsets and bitmaps count from the claim's first message.
+
+    A message is finished once: as done, expired, deferred or dead. `handed` and `returned` only mark
+    which messages are out with a worker, so that a crash can be counted as an attempt.
+    """
+
+    group: int
+    token: int
+    count: int
+    """The number of messages in the claim."""
+    done: bytes = b""
+    expired: bytes = b""
+    deferred: tuple[Deferral, ...] = ()
+    dead: tuple[Death, ...] = ()
+    handed: bytes = b""
+    returned: bytes = b""
+    worker: str = ""
+
+    def finished(self) -> bytes:
+        """The bitmap of all messages that this settlement finishes."""
+        bits = bitmap.union(bitmap.empty(self.count), self.done)
+        bits = bitmap.union(bits, self.expired)
+        offsets = [
+            offset for d in self.deferred for offset in range(d.offset, d.offset + d.count)
+        ]
+        offsets.extend(death.offset for death in self.dead)
+        return bitmap.union(bits, bitmap.of(offsets, self.count)) if offsets else bits
+
+    def is_outcome(self) -> bool:
+        """Whether anything is finished, and not only marked."""
+        return bool(self.deferred or self.dead or any(self.done) or any(self.expired))
+
+
+class Receipt(msgspec.Struct, frozen=True):
+    """The answer to a commit: durable when the caller sees it."""
+
+    appended: Sequence[Appended] = ()
+    conflicts: Sequence[int] = ()
+    """Indexes of the settlements that changed nothing: their claim is no longer held, or was settled."""
+
+    def raise_for_conflicts(self) -> None:
+        """Raise Conflict when a settlement came too late."""
+        if self.conflicts:
+            listed = ", ".join(map(str, self.conflicts))
+            text = f"settlements {listed} came too late: the claim is held by another owner or was settled"
+            raise Conflict(text, hint="drop the work; its messages are handed out again")
+
+
+class StoredBlock(msgspec.Struct, frozen=True):
+    """A block as the log holds it: `count` messages from message id `first` on."""
+
+    first: int
+    count: int
+    id: bytes
+    appended_at: int
+    partition: str | None
+    body: bytes
+
+    @property
+    def last(self) -> int:
+        """The id of the last message."""
+        return self.first + self.count - 1
+
+    def check(self) -> None:
+        """Raise Corrupt unless the body is whole and the one that was written here."""
+        header = verify(self.body)
+        if header.count != self.count or header.id != self.id:
+            raise Corrupt("the body belongs to another block")
+
+    def decode(self, queue: str | None = None) -> Block:
+        """Decode the body; Corrupt names the queue and the sequence range."""
+        try:
+            self.check()
+            return decode(self.body)
+        except Corrupt as error:
+            first, last = sequence_of(self.first), sequence_of(self.last)
+            raise Corrupt(str(error), queue=queue, first=first, last=last) from error
+
+
+class Claim(msgspec.Struct, frozen=True):
+    """A run of consecutive messages of one block, held by one owner for one group.
+
+    `done` marks what is finished already, `handed` what was out with a worker when the claim was taken
+    over. Whoever holds the `token` may settle; taking a claim over gives it a new token.
+    """
+
+    token: int
+    group: int
+    first: int
+    count: int
+    done: bytes
+    handed: bytes
+    attempts: int
+    start_time: int
+    prev_start_time: int | None
+    block: StoredBlock
+
+    def remaining(self) -> int:
+        """How many messages are not finished."""
+        return self.count - bitmap.count(self.done)
+
+    def settle(  # noqa: PLR0913 - one keyword per kind of outcome, as in Settlement
+        self,
+        *,
+        done: bytes = b"",
+        expired: bytes = b"",
+        deferred: tuple[Deferral, ...] = (),
+        dead: tuple[Death, ...] = (),
+        handed: bytes = b"",
+        returned: bytes = b"",
+        worker: str = "",
+    ) -> Settlement:
+        """A settlement of this claim."""
+        return Settlement(
+            group=self.group,
+            token=self.token,
+            count=self.count,
+            done=done,
+            expired=expired,
+            deferred=deferred,
+            dead=dead,
+            handed=handed,
+            returned=returned,
+            worker=worker,
+        )
+
+    def settle_all(self) -> Settlement:
+        """A settlement that finishes everything that is left as done."""
+        return self.settle(done=bitmap.minus(bitmap.full(self.count), self.done))
+
+
+class Claimed(msgspec.Struct, frozen=True):
+    """What a claim brought: claims to work on, and blocks that could not be read and are quarantined."""
+
+    claims: Sequence[Claim] = ()
+    corrupt: Sequence[Corrupt] = ()
+
+
+class Room(msgspec.Struct, frozen=True):
+    """How much a claim may bring. One message always fits, whatever its size."""
+
+    messages: int = 5_000
+    bytes: int = 64 * 1024 * 1024
+
+
+class DeadLetter(msgspec.Struct, frozen=True):
+    """A message that a group gave up, with the reason."""
+
+    message_id: int
+    died_at: int
+    reason: str
+    attempts: int
+    body: bytes
+
+    def message(self) -> Message:
+        """The message itself."""
+        return decode(self.body).message(0)
+
+
+class Outcome(msgspec.Struct, frozen=True):
+    """One entry of the outcome log: what one settlement did to the messages from `first` on."""
+
+    first: int
+    at: int
+    count: int
+    done: bytes
+    expired: bytes
+    deferred: tuple[Deferral, ...]
+    dead: tuple[tuple[int, str, int], ...]
+    """(offset, reason, attempts)"""
+    worker: str
+
+
+class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the messages of one group are. The ledger: accepted equals the sum of the rest."""
+
+    group: Group
+    accepted: int
+    ready: int
+    held: int
+    deferred: int
+    done: int
+    dead: int
+    expired: int
+    corrupt: int
+
+    @property
+    def difference(self) -> int:
+        """Accepted minus accounted for: 0, or something is lost."""
+        parts = self.ready + self.held + self.deferred + self.done + self.dead
+        return self.accepted - parts - self.expired - self.corrupt
+
+
+class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue and its groups."""
+
+    queue: Queue
+    next: int
+    """The sequence number that the next message will get."""
+    floor: int
+    """The oldest sequence number that is still kept."""
+    groups: Sequence[GroupStats]
+
+
+class Stats(msgspec.Struct, frozen=True):
+    """All queues at one moment."""
+
+    at: int
+    queues: Sequence[QueueStats]
+
+
+class Trimmed(msgspec.Struct, frozen=True, kw_only=True):
+    """What one round of retention removed."""
+
+    blocks: int = 0
+    receipts: int = 0
+    postponed: int = 0
+    """Pieces that could be dropped but were in use; the next round tries again."""
+
+
+def dead_letter_body(death: Death) -> bytes:
+    """The copy of a dead message: a block of one."""
+    return encode(Block.of([death.message]))

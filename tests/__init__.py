@@ -1,0 +1,1 @@
+"""Forebay's tests, by rung: unit, conformance, integration, chaos, tidy."""

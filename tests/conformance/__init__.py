@@ -1,0 +1,1 @@
+"""One behavioural suite per seam, run over every implementation of it."""

@@ -1,0 +1,192 @@
+"""Rigs: one per implementation of the log, with a clock that the test moves.
+
+A rig opens its log, opens it again where it is durable, damages what is stored, and starts afresh.
+Nothing here waits for time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from importlib import util
+from pathlib import Path
+from typing import TYPE_CHECKING, ClassVar
+
+import msgspec
+import pytest
+
+from forebay.log.memory import MemoryLog
+from forebay.model import HEADER_BYTES, ManualClock, pack, sequence_of
+
+if TYPE_CHECKING:
+    from forebay.log.seam import Log
+    from forebay.log.values import Queue
+
+BEGIN = 1_800_000_000_000_000
+"""When every test begins, in microseconds: some day in 2027."""
+DAY = 86_400.0
+REMEMBER_SECONDS = 7 * DAY
+"""How long the logs under test remember ids."""
+
+NAMES = ("memory", "sqlite", "postgres")
+DURABLE_NAMES = ("sqlite", "postgres")
+
+
+class Rig(ABC):
+    """A log under test; `log` is open between `open` and `close`."""
+
+    name: ClassVar[str]
+
+    def __init__(self) -> None:
+        self.clock = ManualClock(BEGIN)
+        self.is_open = False
+
+    @property
+    def log(self) -> Log:
+        """The log, which is open."""
+        assert self.is_open, "the rig is closed"
+        return self._log
+
+    async def open(self) -> None:
+        """Open the log on what is stored."""
+        self._log = self._make()
+        await self._log.__aenter__()
+        self.is_open = True
+
+    async def close(self) -> None:
+        """Close the log, unless it is closed."""
+        if self.is_open:
+            self.is_open = False
+            await self._log.__aexit__(None, None, None)
+
+    async def reopen(self) -> None:
+        """Close the log and open it again."""
+        await self.close()
+        await self.open()
+
+    async def fresh(self) -> None:
+        """Close the log, forget what is stored, and open an empty one at the first moment."""
+        await self.close()
+        await self._wipe()
+        self.clock.set(BEGIN)
+        await self.open()
+
+    @abstractmethod
+    def _make(self) -> Log: ...
+
+    @abstractmethod
+    async def _wipe(self) -> None: ...
+
+    @abstractmethod
+    async def flip_bit(self, queue: Queue, sequence: int) -> None:
+        """Damage the stored body of the block that holds a message."""
+
+
+class MemoryRig(Rig):
+    """The oracle itself, which must keep its own promises."""
+
+    name = "memory"
+
+    def _make(self) -> Log:
+        self._memory = MemoryLog(clock=self.clock, remember_seconds=REMEMBER_SECONDS)
+        return self._memory
+
+    async def _wipe(self) -> None:
+        pass
+
+    async def flip_bit(self, queue: Queue, sequence: int) -> None:
+        blocks = self._memory._queues[queue.number].blocks
+        for index, block in enumerate(blocks):
+            if sequence_of(block.first) <= sequence <= sequence_of(block.last):
+                blocks[index] = msgspec.structs.replace(block, body=flipped(block.body))
+
+
+class SqliteRig(Rig):
+    """A file in a directory of the test."""
+
+    name = "sqlite"
+
+    def __init__(self, directory: Path) -> None:
+        super().__init__()
+        self._directory = directory
+        self._number = 0
+
+    @property
+    def path(self) -> Path:
+        """The file of the log."""
+        return self._directory / f"log-{self._number}.db"
+
+    def _make(self) -> Log:
+        from forebay.log.sqlite import SqliteLog  # noqa: PLC0415 - see `missing`
+
+        return SqliteLog(self.path, clock=self.clock, remember_seconds=REMEMBER_SECONDS)
+
+    async def _wipe(self) -> None:
+        self._number += 1
+
+    async def flip_bit(self, queue: Queue, sequence: int) -> None:
+        await asyncio.to_thread(self._flip_bit, pack(queue.number, sequence))
+
+    def _flip_bit(self, message_id: int) -> None:
+        raise NotImplementedError
+
+
+class PostgresRig(Rig):
+    """A database of the test; the schema is dropped to start afresh."""
+
+    name = "postgres"
+
+    def __init__(self, dsn: str) -> None:
+        super().__init__()
+        self._dsn = dsn
+
+    def _make(self) -> Log:
+        from forebay.log.postgres import PostgresLog  # noqa: PLC0415 - see `missing`
+
+        return PostgresLog(self._dsn, clock=self.clock, remember_seconds=REMEMBER_SECONDS)
+
+    async def _wipe(self) -> None:
+        await self._run("DROP SCHEMA IF EXISTS forebay CASCADE")
+
+    async def flip_bit(self, queue: Queue, sequence: int) -> None:
+        raise NotImplementedError
+
+    async def _run(self, statement: str, *arguments: object) -> None:
+        import asyncpg  # noqa: PLC0415 - an extra installs it
+
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            await connection.execute(statement, *arguments)
+        finally:
+            await connection.close()
+
+
+def flipped(body: bytes) -> bytes:
+    """The body with one bit of its content changed."""
+    damaged = bytearray(body)
+    damaged[HEADER_BYTES + (len(body) - HEADER_BYTES) // 2] ^= 0x10
+    return bytes(damaged)
+
+
+def missing(name: str) -> str | None:
+    """Say why an implementation cannot be tested yet.
+
+    The one place to remove when all are there.
+    """
+    if name != "memory" and util.find_spec(f"forebay.log.{name}") is None:
+        return f"there is no forebay.log.{name} yet"
+    return None
+
+
+def make_rig(name: str, directory: Path, dsn: Callable[[], str]) -> Rig:
+    """The rig of that name; `dsn` is asked for only where a server is needed."""
+    reason = missing(name)
+    if reason is not None:
+        pytest.skip(reason)
+    if name == "memory":
+        return MemoryRig()
+    if name == "sqlite":
+        return SqliteRig(directory)
+    return PostgresRig(dsn())

@@ -1,0 +1,59 @@
+"""Fixtures and settings that every rung of the tests shares."""
+
+import os
+from collections.abc import Iterator
+
+import hypothesis
+import pytest
+
+from tests.servers import PostgresServer, ServerUnavailableError, ValkeyServer, absent
+
+# A failure prints a blob that reproduces it: `@reproduce_failure(...)`. CI keeps on drawing new
+# examples (not derandomised), so that every run searches a little further.
+hypothesis.settings.register_profile(
+    "ci", max_examples=60, deadline=None, derandomize=False, print_blob=True, database=None
+)
+hypothesis.settings.register_profile("dev", max_examples=25, deadline=None, print_blob=True)
+hypothesis.settings.load_profile(
+    os.environ.get("HYPOTHESIS_PROFILE")
+    or ("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
+)
+
+
+@pytest.fixture(scope="session")
+def postgres_server() -> Iterator[PostgresServer]:
+    """Give one PostgreSQL 18 for the whole run; a test that stops it makes its own instead."""
+    try:
+        server = PostgresServer("wheel-18")
+        server.start()
+    except ServerUnavailableError as error:
+        absent(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
+    """Give the address of a fresh, empty database; it is dropped after the test."""
+    dsn = postgres_server.create_database()
+    yield dsn
+    postgres_server.drop_database(dsn)
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[ValkeyServer]:
+    """Give one Valkey for the whole run; a test that stops it makes its own instead."""
+    try:
+        server = ValkeyServer("wheel")
+        server.start()
+    except ServerUnavailableError as error:
+        absent(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture
+def valkey_url(valkey_server: ValkeyServer) -> str:
+    """Give the address of an empty Valkey: what earlier tests left is flushed."""
+    valkey_server.flush()
+    return valkey_server.url

@@ -1,0 +1,1 @@
+"""Tests without I/O; the folders mirror `src/forebay`."""

@@ -1,0 +1,1 @@
+"""Tests of the log that need no server and no file."""

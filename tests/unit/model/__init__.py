@@ -1,0 +1,1 @@
+"""Tests of the model: values, errors, time, limits and the block codec."""
