@@ -1,6 +1,6 @@
 """Group commit: concurrent writes share one transaction, without waiting for company.
 
-While one flush is in flight the next one fills; an idle log flushes a lone write at once. Each write
+While a flush is in flight the next one fills; an idle log flushes a lone write at once. Each write
 gets its own answer. When a flush is refused and held more than one write, each of them is tried alone,
 so that one bad write fails by itself.
 """
@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
+from typing import cast
 
 import msgspec
 
@@ -52,12 +53,13 @@ def is_whole(item: Item, result: Result) -> bool:
 
 
 class GroupCommit:
-    """Collects writes and hands them to `flush`, one transaction at a time."""
+    """Collects writes and hands them to `flush`, with at most `flights` transactions at a time."""
 
     def __init__(
         self,
         flush: Flush,
         *,
+        flights: int = 1,
         items_max: int = 1_000,
         flush_bytes_max: int = 32 << 20,
         waiting_bytes_max: int = 256 << 20,
@@ -68,7 +70,9 @@ class GroupCommit:
         self._waiting_bytes_max = waiting_bytes_max
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._waiting_bytes = 0
-        self._flusher: asyncio.Task[None] | None = None
+        self._flights = flights
+        self._flying = 0
+        self._flushers: set[asyncio.Task[None]] = set()
         self._closed = False
 
     async def commit(
@@ -114,8 +118,8 @@ class GroupCommit:
     async def close(self) -> None:
         """Finish what is waiting, and take nothing more."""
         self._closed = True
-        if self._flusher is not None:
-            await self._flusher
+        while self._flushers:
+            await asyncio.wait(self._flushers)
 
     async def _submit(self, item: Item) -> Result:
         if self._closed:
@@ -126,15 +130,20 @@ class GroupCommit:
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         self._waiting_bytes += item.size
-        if self._flusher is None or self._flusher.done():
-            self._flusher = asyncio.create_task(self._flush_waiting(), name="forebay-group-commit")
+        if len(self._flushers) < self._flights:
+            flusher = asyncio.create_task(self._flush_waiting(), name="forebay-group-commit")
+            self._flushers.add(flusher)
         return await future
 
     async def _flush_waiting(self) -> None:
-        while self._waiting:
-            batch = self._next_batch()
-            if batch:
-                await self._flush_batch(batch)
+        try:
+            while self._waiting:
+                batch = self._next_batch()
+                if batch:
+                    await self._flush_batch(batch)
+        finally:
+            # Here, not in a callback: a write that comes between the two would find no flusher.
+            self._flushers.discard(cast("asyncio.Task[None]", asyncio.current_task()))
 
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []

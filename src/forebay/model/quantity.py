@@ -6,7 +6,7 @@ the microsecond); a plain number is bytes or seconds; nothing is negative or end
 
 import math
 import re
-from decimal import Decimal
+from fractions import Fraction
 from typing import Final
 
 from forebay.model.errors import Rejected
@@ -23,14 +23,14 @@ _BYTES_IN: Final = {
     "B": 1,
 }
 _SECONDS_IN: Final = {
-    "d": Decimal(86_400),
-    "h": Decimal(3_600),
-    "m": Decimal(60),
-    "s": Decimal(1),
-    "ms": Decimal("0.001"),
-    "us": Decimal("0.000001"),
+    "d": Fraction(86_400),
+    "h": Fraction(3_600),
+    "m": Fraction(60),
+    "s": Fraction(1),
+    "ms": Fraction(1, 1000),
+    "us": Fraction(1, 1_000_000),
 }
-_NUMBER: Final = r"[0-9]{1,18}(?:\.[0-9]{1,18})?"
+_NUMBER: Final = r"[0-9]{1,19}(?:\.[0-9]{1,19})?"
 _SIZE: Final = re.compile(rf"({_NUMBER})({'|'.join(_BYTES_IN)})?")
 _DURATION: Final = re.compile("".join(rf"(?:({_NUMBER}){unit})?" for unit in _SECONDS_IN))
 _PLAIN: Final = re.compile(_NUMBER)
@@ -42,14 +42,15 @@ SECONDS_MAX: Final = 36_500 * 86_400
 """A hundred years: longer than any lease, and exact to the microsecond in a float."""
 
 
-def parse_bytes(value: str | int) -> int:
-    """Read a size in bytes; Ki, Mi, Gi and Ti are powers of 1024, k, M, G and T of 1000."""
+def parse_bytes(value: str | float) -> int:
+    """Read a size in whole bytes; Ki, Mi, Gi and Ti are powers of 1024, k, M, G and T of 1000."""
+    size = Fraction(-1)
     if isinstance(value, str):
-        match = _SIZE.fullmatch(value)
-        size = Decimal(match[1]) * _BYTES_IN[match[2] or "B"] if match else Decimal(-1)
-    else:
-        size = Decimal(-1) if isinstance(value, bool) else Decimal(value)
-    if size != int(size) or not 0 <= size <= BYTES_MAX:
+        if match := _SIZE.fullmatch(value):
+            size = Fraction(match[1]) * _BYTES_IN[match[2] or "B"]
+    elif not isinstance(value, bool) and (isinstance(value, int) or math.isfinite(value)):
+        size = Fraction(value)
+    if size.denominator != 1 or not 0 <= size <= BYTES_MAX:
         raise Rejected(f"{value!r} is not a size", hint=_SIZE_HINT)
     return int(size)
 
@@ -67,10 +68,10 @@ def parse_seconds(value: str | float) -> float:
     if isinstance(value, str):
         seconds = _sum_of_parts(value)
     else:
-        seconds = math.nan if isinstance(value, bool) else float(value)
+        seconds = math.nan if isinstance(value, bool) else value
     if not 0 <= seconds <= SECONDS_MAX:
         raise Rejected(f"{value!r} is not a duration", hint=_DURATION_HINT)
-    return seconds
+    return float(seconds)
 
 
 def _sum_of_parts(text: str) -> float:
@@ -80,7 +81,7 @@ def _sum_of_parts(text: str) -> float:
     if not text or match is None:
         return math.nan
     parts = zip(match.groups(), _SECONDS_IN.values(), strict=True)
-    return float(sum(Decimal(number) * unit for number, unit in parts if number))
+    return float(sum(Fraction(number) * unit for number, unit in parts if number))
 
 
 def format_seconds(seconds: float) -> str:

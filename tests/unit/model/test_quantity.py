@@ -34,6 +34,22 @@ def test_sizes_survive_the_way_through_text(size: int) -> None:
     assert parse_bytes(format_bytes(size)) == parse_bytes(size) == size
 
 
+def test_the_largest_size_is_that_of_an_int64() -> None:
+    assert parse_bytes("9223372036854775807B") == parse_bytes(2**63 - 1) == 2**63 - 1
+    assert parse_bytes(1e6) == 1_000_000
+    for bad in (
+        "9223372036854775808B",
+        2**63,
+        10**400,
+        1.5,
+        math.nan,
+        math.inf,
+        "1.0000000000000000001Ti",
+    ):
+        with pytest.raises(Rejected):
+            parse_bytes(bad)
+
+
 def test_sizes_are_written_in_the_largest_unit_that_fits() -> None:
     sizes = [0, 1, 1023, 1024, 1000, 256 << 20, 1_500_000]
     assert list(map(format_bytes, sizes)) == ["0B", "1B", "1023B", "1Ki", "1k", "256Mi", "1500k"]
@@ -115,6 +131,7 @@ def test_durations_are_written_in_few_parts() -> None:
         -0.5,
         math.nan,
         math.inf,
+        10**400,
         True,
     ],
 )

@@ -1,9 +1,10 @@
 -- The verbs that must be one round trip. Installed again whenever this file changes.
 --
--- Every function that changes a queue's log takes the queue's lock, every function that changes a
--- group's claims takes the group's lock: queues by number, then groups by number. A lock is held to the
--- end of the transaction, and each statement after it sees what earlier holders committed; so sequence
--- numbers follow the order of commits, and a check and the write it allows can't be torn apart.
+-- Whoever appends to a queue takes the queue's lock; whoever moves a group's cursor or lanes, or takes
+-- claims over, the cursor's lock; whoever counts what is finished, the tally's lock. In this order, each
+-- by number. A lock is held to the end of the transaction, and each statement after it sees what earlier
+-- holders committed: so sequence numbers follow the order of commits, and a check and the write that it
+-- allows can't be torn apart. A claim itself is guarded by its row lock: its token changes hands there.
 
 CREATE OR REPLACE FUNCTION forebay.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
@@ -11,8 +12,11 @@ $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
 CREATE OR REPLACE FUNCTION forebay.lock_queue(p_queue int) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_advisory_xact_lock('forebay.queue'::regclass::oid::int, p_queue) $$;
 
-CREATE OR REPLACE FUNCTION forebay.lock_group(p_group int) RETURNS void LANGUAGE sql VOLATILE AS
-$$ SELECT pg_advisory_xact_lock('forebay.consumer_group'::regclass::oid::int, p_group) $$;
+CREATE OR REPLACE FUNCTION forebay.lock_cursor(p_group int) RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_advisory_xact_lock('forebay.cursor'::regclass::oid::int, p_group) $$;
+
+CREATE OR REPLACE FUNCTION forebay.lock_tally(p_group int) RETURNS void LANGUAGE sql VOLATILE AS
+$$ SELECT pg_advisory_xact_lock('forebay.tally'::regclass::oid::int, p_group) $$;
 
 -- Make the pieces that hold a time, where they are missing. ATTACH doesn't wait for readers.
 CREATE OR REPLACE FUNCTION forebay.make_pieces(p_at bigint) RETURNS void LANGUAGE plpgsql AS $$
@@ -34,21 +38,34 @@ BEGIN
     END LOOP;
 END $$;
 
--- A new row of progress: the newest plus what has changed.
-CREATE OR REPLACE FUNCTION forebay.advance(
-    p_group int, p_position bigint, p_position_at bigint,
-    p_claimed bigint, p_skipped bigint, p_done bigint, p_dead bigint, p_expired bigint, p_corrupt bigint
+-- A new row of the cursor: the newest plus what has changed.
+CREATE OR REPLACE FUNCTION forebay.move_cursor(
+    p_group int, p_position bigint, p_position_at bigint, p_claimed bigint, p_skipped bigint
 ) RETURNS void LANGUAGE plpgsql AS $$
 DECLARE
-    p forebay.progress;
+    c forebay.cursor;
 BEGIN
-    SELECT * INTO STRICT p FROM forebay.progress WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
-    INSERT INTO forebay.progress VALUES (
-        p_group, p.turn + 1, coalesce(p_position, p.position), coalesce(p_position_at, p.position_at),
-        p.claimed + p_claimed, p.skipped + p_skipped, p.done + p_done, p.dead + p_dead,
-        p.expired + p_expired, p.corrupt + p_corrupt);
-    IF p.turn % 256 = 0 THEN
-        DELETE FROM forebay.progress WHERE grp = p_group AND turn < p.turn;
+    SELECT * INTO STRICT c FROM forebay.cursor WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    INSERT INTO forebay.cursor VALUES (p_group, c.turn + 1, p_position, coalesce(p_position_at, c.position_at),
+        c.claimed + p_claimed, c.skipped + p_skipped);
+    IF c.turn % 256 = 0 THEN
+        DELETE FROM forebay.cursor WHERE grp = p_group AND turn < c.turn;
+    END IF;
+END $$;
+
+-- A new row of the tally: the newest plus what was finished. Takes the tally's lock.
+CREATE OR REPLACE FUNCTION forebay.add_tally(
+    p_group int, p_done bigint, p_dead bigint, p_expired bigint, p_corrupt bigint
+) RETURNS void LANGUAGE plpgsql AS $$
+DECLARE
+    t forebay.tally;
+BEGIN
+    PERFORM forebay.lock_tally(p_group);
+    SELECT * INTO STRICT t FROM forebay.tally WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    INSERT INTO forebay.tally VALUES (p_group, t.turn + 1, t.done + p_done, t.dead + p_dead,
+        t.expired + p_expired, t.corrupt + p_corrupt);
+    IF t.turn % 256 = 0 THEN
+        DELETE FROM forebay.tally WHERE grp = p_group AND turn < t.turn;
     END IF;
 END $$;
 
@@ -80,7 +97,7 @@ DECLARE
     v_now bigint;
     v_queue int := 0;
     v_live boolean;
-    v_dedupe bigint;
+    v_dedupe_since bigint;
     v_next bigint;
     v_head bigint;
     v_at bigint;
@@ -98,7 +115,9 @@ DECLARE
     r forebay.answer;
 BEGIN
     PERFORM forebay.lock_queue(q) FROM (SELECT DISTINCT unnest(a_queue) AS q ORDER BY 1) AS queues;
-    PERFORM forebay.lock_group(g) FROM (SELECT DISTINCT unnest(s_group) AS g ORDER BY 1) AS groups;
+    PERFORM forebay.lock_cursor(number) FROM (  -- settling frees lanes
+        SELECT g.number FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue
+        WHERE g.number = ANY (s_group) AND q.ordered ORDER BY 1) AS groups;
     v_now := coalesce(p_now, forebay.now_us());
 
     FOR i IN 1 .. cardinality(a_id) LOOP
@@ -108,7 +127,7 @@ BEGIN
                 INSERT INTO forebay.head VALUES (v_queue, v_next, v_at);
             END IF;
             v_queue := a_queue[i];
-            SELECT true, dedupe_us INTO v_live, v_dedupe
+            SELECT true, greatest(v_now - dedupe_us + 1, created_at) INTO v_live, v_dedupe_since
                 FROM forebay.queue WHERE number = v_queue AND NOT deleted;
             SELECT next, greatest(appended_at, v_now) INTO v_next, v_at
                 FROM forebay.head WHERE queue = v_queue ORDER BY next DESC LIMIT 1;
@@ -137,7 +156,7 @@ BEGIN
                 FROM generate_series(0, a_count[i] - 1) AS n,
                 LATERAL (
                     SELECT message_id FROM forebay.dedupe
-                    WHERE digest = substr(a_digests[i], n * 16 + 1, 16) AND at > v_now - v_dedupe
+                    WHERE digest = substr(a_digests[i], n * 16 + 1, 16) AND at >= v_dedupe_since
                     LIMIT 1
                 ) AS m;
             IF r.found_index IS NOT NULL THEN
@@ -179,7 +198,7 @@ BEGIN
         CONTINUE WHEN v_known[s_item[i]];
         IF s_group[i] <> v_group THEN
             IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
-                PERFORM forebay.advance(v_group, NULL, NULL, 0, 0, v_sum_done, v_sum_dead, v_sum_expired, 0);
+                PERFORM forebay.add_tally(v_group, v_sum_done, v_sum_dead, v_sum_expired, 0);
             END IF;
             v_group := s_group[i];
             v_sum_done := 0;
@@ -187,7 +206,7 @@ BEGIN
             v_sum_expired := 0;
         END IF;
         SELECT * INTO v_claim FROM forebay.claim
-            WHERE token = s_token[i] AND grp = v_group AND owner IS NOT NULL;
+            WHERE token = s_token[i] AND grp = v_group AND owner IS NOT NULL FOR UPDATE;
         IF NOT FOUND OR v_claim.count <> length(s_finished[i])
                 OR bit_count(v_claim.done & s_finished[i]) > 0 THEN
             v_all_conflicts := v_all_conflicts || i;
@@ -235,7 +254,7 @@ BEGIN
         END IF;
     END LOOP;
     IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
-        PERFORM forebay.advance(v_group, NULL, NULL, 0, 0, v_sum_done, v_sum_dead, v_sum_expired, 0);
+        PERFORM forebay.add_tally(v_group, v_sum_done, v_sum_dead, v_sum_expired, 0);
     END IF;
     FOR i IN 1 .. cardinality(i_id) LOOP
         CONTINUE WHEN v_known[i];
@@ -293,7 +312,7 @@ RETURNS forebay.consumer_group LANGUAGE plpgsql AS $$
 DECLARE
     v_group forebay.consumer_group;
 BEGIN
-    PERFORM forebay.lock_group(p_group);
+    PERFORM forebay.lock_cursor(p_group);
     SELECT * INTO v_group FROM forebay.consumer_group WHERE number = p_group;
     IF NOT FOUND THEN
         RAISE EXCEPTION 'no such group' USING ERRCODE = 'FB404';
@@ -310,7 +329,7 @@ CREATE FUNCTION forebay.claim_next(
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
 DECLARE
     v_group forebay.consumer_group;
-    v_progress forebay.progress;
+    v_cursor forebay.cursor;
     v_from bigint;
     v_until bigint;     -- id after the last claimed message
     v_until_last bigint;
@@ -321,12 +340,12 @@ DECLARE
     b record;
 BEGIN
     v_group := forebay.enter_group(coalesce(p_now, forebay.now_us()), p_group, p_owner);
-    SELECT * INTO v_progress FROM forebay.progress WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
-    v_from := v_group.queue::bigint << 45 | v_progress.position;
+    SELECT * INTO v_cursor FROM forebay.cursor WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    v_from := v_group.queue::bigint << 45 | v_cursor.position;
     FOR b IN
         SELECT last, count, appended_at, octet_length(body) AS size FROM forebay.block
         WHERE last >= v_from AND last < (v_group.queue::bigint + 1) << 45
-            AND appended_at >= v_progress.position_at
+            AND appended_at >= v_cursor.position_at
         ORDER BY last LIMIT p_messages
     LOOP
         v_run := b.last - greatest(v_from, b.last - b.count + 1) + 1;
@@ -351,7 +370,7 @@ BEGIN
             SELECT greatest(last - count + 1, v_from) AS begins, least(last + 1, v_until) AS ends, block.*
             FROM forebay.block
             WHERE last >= v_from AND last <= v_until_last
-                AND appended_at BETWEEN v_progress.position_at AND v_until_at
+                AND appended_at BETWEEN v_cursor.position_at AND v_until_at
         ), made AS (
             INSERT INTO forebay.claim
                 (grp, first, count, block_last, block_at, owner, due_at, start_time, done, handed)
@@ -363,8 +382,8 @@ BEGIN
         SELECT m.token, m.first, m.count, m.done, m.handed, m.attempts, m.start_time, m.prev_start_time,
             run.last, run.count, run.id, run.appended_at, run.partition, run.body
         FROM made AS m JOIN run ON run.last = m.block_last ORDER BY m.first;
-    PERFORM forebay.advance(p_group, v_until & ((1::bigint << 45) - 1), v_until_at,
-        p_messages - v_room, 0, 0, 0, 0, 0);
+    PERFORM forebay.move_cursor(
+        p_group, v_until & ((1::bigint << 45) - 1), v_until_at, p_messages - v_room, 0);
 END $$;
 
 -- The same for an ordered queue, partition by partition; p_partition asks for one of them.
@@ -373,7 +392,7 @@ CREATE FUNCTION forebay.claim_ordered(
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
 DECLARE
     v_group forebay.consumer_group;
-    v_progress forebay.progress;
+    v_cursor forebay.cursor;
     v_base bigint;
     v_end bigint;
     v_lane forebay.lane;
@@ -388,7 +407,7 @@ DECLARE
     r forebay.claimed;
 BEGIN
     v_group := forebay.enter_group(coalesce(p_now, forebay.now_us()), p_group, p_owner);
-    SELECT * INTO v_progress FROM forebay.progress WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    SELECT * INTO v_cursor FROM forebay.cursor WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
     v_base := v_group.queue::bigint << 45;
     v_end := (v_group.queue::bigint + 1) << 45;
     IF p_partition IS NOT NULL THEN
@@ -440,8 +459,8 @@ BEGIN
         v_seen := NULL;
         FOR b IN
             SELECT last, count, appended_at, partition FROM forebay.block
-            WHERE last >= (v_base | v_progress.position) AND last < v_end
-                AND appended_at >= v_progress.position_at
+            WHERE last >= (v_base | v_cursor.position) AND last < v_end
+                AND appended_at >= v_cursor.position_at
             ORDER BY last LIMIT 1000
         LOOP
             v_seen := b.last;
@@ -454,11 +473,11 @@ BEGIN
                         SELECT FROM forebay.claim WHERE grp = p_group AND partition = b.partition);
         END LOOP;
         EXIT WHEN v_seen IS NULL;
-        v_progress.position := (v_seen & ((1::bigint << 45) - 1)) + 1;
-        v_progress.position_at := v_seen_at;
+        v_cursor.position := (v_seen & ((1::bigint << 45) - 1)) + 1;
+        v_cursor.position_at := v_seen_at;
     END LOOP;
-    PERFORM forebay.advance(p_group, v_progress.position, v_progress.position_at,
-        p_messages - v_room, 0, 0, 0, 0, 0);
+    PERFORM forebay.move_cursor(
+        p_group, v_cursor.position, v_cursor.position_at, p_messages - v_room, 0);
 END $$;
 
 -- Claims that change hands under a new token: those that are due (p_of is null), or those of owners that
@@ -491,24 +510,30 @@ BEGIN
         EXIT WHEN NOT FOUND;
         SELECT * INTO b FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at;
         IF NOT FOUND THEN
-            DELETE FROM forebay.claim WHERE token = c.token;
+            DELETE FROM forebay.claim WHERE token = c.token RETURNING done INTO c.done;
+            CONTINUE WHEN NOT FOUND;  -- settled in the meantime
             v_expired := v_expired + c.count - bit_count(c.done);
             IF c.partition IS NOT NULL THEN
                 PERFORM forebay.free_lane(p_group, c.partition);
             END IF;
             CONTINUE;
         END IF;
+        CONTINUE WHEN c.partition IS NOT NULL AND EXISTS (  -- an earlier run of the partition is elsewhere
+            SELECT FROM forebay.claim AS e
+            WHERE e.grp = p_group AND e.partition = c.partition AND e.first < c.first
+                AND e.owner IS DISTINCT FROM p_owner);
         EXIT WHEN v_taken AND (c.count > v_room OR octet_length(b.body) > v_space);
         v_taken := true;
         v_room := v_room - c.count;
         v_space := v_space - octet_length(b.body);
         UPDATE forebay.claim SET token = DEFAULT, owner = p_owner
-            WHERE token = c.token RETURNING token INTO c.token;
+            WHERE token = c.token RETURNING token, done, handed INTO c.token, c.done, c.handed;
+        CONTINUE WHEN NOT FOUND;  -- settled in the meantime
         RETURN NEXT ROW(c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time,
             c.prev_start_time, b.last, b.count, b.id, b.appended_at, b.partition, b.body)::forebay.claimed;
     END LOOP;
     IF v_expired > 0 THEN
-        PERFORM forebay.advance(p_group, NULL, NULL, 0, 0, 0, 0, v_expired, 0);
+        PERFORM forebay.add_tally(p_group, 0, 0, v_expired, 0);
     END IF;
 END $$;
 
@@ -518,7 +543,7 @@ LANGUAGE plpgsql AS $$
 DECLARE
     c forebay.claim;
 BEGIN
-    PERFORM forebay.lock_group(p_group);
+    PERFORM forebay.lock_cursor(p_group);
     DELETE FROM forebay.claim WHERE token = p_token RETURNING * INTO c;
     IF NOT FOUND THEN
         RETURN;
@@ -527,7 +552,7 @@ BEGIN
         SELECT last - count + 1, count, id, appended_at, partition, body, coalesce(p_now, forebay.now_us())
         FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at
         ON CONFLICT DO NOTHING;
-    PERFORM forebay.advance(p_group, NULL, NULL, 0, 0, 0, 0, 0, c.count - bit_count(c.done));
+    PERFORM forebay.add_tally(p_group, 0, 0, 0, c.count - bit_count(c.done));
     IF c.partition IS NOT NULL THEN
         PERFORM forebay.free_lane(p_group, c.partition);
     END IF;
@@ -552,7 +577,7 @@ CREATE OR REPLACE FUNCTION forebay.needed(p_queue int) RETURNS bigint LANGUAGE s
     SELECT least(
         p_queue::bigint << 45 | (SELECT max(next) FROM forebay.head WHERE queue = p_queue),
         (SELECT min(p_queue::bigint << 45 | p.position) FROM forebay.consumer_group AS g, LATERAL (
-            SELECT position FROM forebay.progress WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+            SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
         ) AS p WHERE g.queue = p_queue),
         (SELECT min(c.first) FROM forebay.claim AS c, forebay.consumer_group AS g
             WHERE g.number = c.grp AND g.queue = p_queue),
@@ -574,7 +599,7 @@ DECLARE
     v_queue forebay.queue;
     v_expires boolean;
     v_group forebay.consumer_group;
-    v_progress forebay.progress;
+    v_cursor forebay.cursor;
     v_skipped bigint;
     v_blocks bigint;
 BEGIN
@@ -583,7 +608,7 @@ BEGIN
             SELECT (last >> 45)::int AS queue, max(last) AS last FROM forebay.%I GROUP BY 1) AS q', v_name)
         INTO v_queues, v_lasts;
     PERFORM forebay.lock_queue(q) FROM unnest(v_queues) AS q ORDER BY q;
-    PERFORM forebay.lock_group(number) FROM (
+    PERFORM forebay.lock_cursor(number) FROM (
         SELECT number FROM forebay.consumer_group WHERE queue = ANY (v_queues) ORDER BY number) AS g;
     FOR i IN 1 .. coalesce(cardinality(v_queues), 0) LOOP
         SELECT * INTO v_queue FROM forebay.queue WHERE number = v_queues[i];
@@ -602,7 +627,7 @@ BEGIN
         SELECT g.* FROM forebay.consumer_group AS g WHERE g.queue = ANY (v_queues) ORDER BY g.number
     LOOP
         SELECT * INTO v_queue FROM forebay.queue WHERE number = v_group.queue;
-        SELECT * INTO v_progress FROM forebay.progress WHERE grp = v_group.number ORDER BY turn DESC LIMIT 1;
+        SELECT * INTO v_cursor FROM forebay.cursor WHERE grp = v_group.number ORDER BY turn DESC LIMIT 1;
         IF v_queue.ordered THEN
             EXECUTE format('SELECT coalesce(sum(greatest(0, b.last + 1 - greatest(b.last - b.count + 1,
                         coalesce(l.position, $2 | $3)))), 0) FROM forebay.%I AS b
@@ -611,14 +636,14 @@ BEGIN
                 INTO v_skipped
                 USING v_group.number, v_group.queue::bigint << 45, v_group.start, v_group.queue;
         ELSE
-            SELECT greatest(0, (m & ((1::bigint << 45) - 1)) + 1 - v_progress.position) INTO v_skipped
+            SELECT greatest(0, (m & ((1::bigint << 45) - 1)) + 1 - v_cursor.position) INTO v_skipped
                 FROM unnest(v_queues, v_lasts) AS q (number, m) WHERE number = v_group.queue;
         END IF;
         IF v_skipped > 0 THEN
-            PERFORM forebay.advance(v_group.number,
-                greatest(v_progress.position, (SELECT (m & ((1::bigint << 45) - 1)) + 1
+            PERFORM forebay.move_cursor(v_group.number,
+                greatest(v_cursor.position, (SELECT (m & ((1::bigint << 45) - 1)) + 1
                     FROM unnest(v_queues, v_lasts) AS q (number, m) WHERE number = v_group.queue)),
-                NULL, 0, v_skipped, 0, 0, 0, 0);
+                NULL, 0, v_skipped);
         END IF;
     END LOOP;
     UPDATE forebay.queue AS q SET floor = greatest(q.floor, (d.last & ((1::bigint << 45) - 1)) + 1)

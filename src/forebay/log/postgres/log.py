@@ -24,7 +24,7 @@ from forebay.log.claiming import (
     nothing_staged,
     unknown_group,
 )
-from forebay.log.groupcommit import GroupCommit, Item, Result
+from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
 from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.inbox import sweep
@@ -113,7 +113,7 @@ class PostgresLog:
         self._outcome_keep_us = int(outcome_keep_seconds * _SECOND)
         self._piece_us = int(partition_seconds * _SECOND)
         self._retry_seconds = retry_seconds
-        self._commits = GroupCommit(self._flush)
+        self._commits = GroupCommit(self._flush, flights=1)
         self._queues: dict[int, Queue] = {}
 
     async def __aenter__(self) -> Self:
@@ -214,7 +214,8 @@ class PostgresLog:
                 if row is None:
                     row = await connection.fetchrow(SQL["group_by_name"], queue.number, name)
                 else:
-                    await connection.execute(SQL["insert_progress"], row["number"], position)
+                    await connection.execute(SQL["insert_cursor"], row["number"], position)
+                    await connection.execute(SQL["insert_tally"], row["number"])
         assert row is not None
         return group_of_row(row)
 
@@ -304,7 +305,8 @@ class PostgresLog:
             except BaseException:
                 await transaction.rollback()
                 raise
-            if _whole(results):
+            result = results[0]
+            if isinstance(result, Result) and is_whole(items[0], result):
                 await transaction.commit()
             else:
                 await transaction.rollback()
@@ -351,7 +353,7 @@ class PostgresLog:
     async def retire(self, owner: str) -> int:
         async with self._database.transaction() as connection:
             for row in await connection.fetch(SQL["owner_groups"], owner):
-                await connection.execute(SQL["lock_group"], row["grp"])
+                await connection.execute(SQL["lock_cursor"], row["grp"])
             count: int = await connection.fetchval(SQL["retire"], owner, self._now())
         return count
 
@@ -419,11 +421,13 @@ class PostgresLog:
         self, group: Group, *, after: int = 0, limit: int = 100
     ) -> list[DeadLetter]:
         async with self._database.connection() as connection:
+            await _check_group(connection, group)
             rows = await connection.fetch(SQL["dead_letters"], group.number, after, limit)
         return [DeadLetter(*row) for row in rows]
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
         async with self._database.connection() as connection:
+            await _check_group(connection, group)
             rows = await connection.fetch(SQL["outcomes"], group.number, first, limit)
         return [decode_outcome(*row) for row in rows]
 
@@ -534,19 +538,18 @@ class PostgresLog:
         return queue
 
 
+async def _check_group(connection: Connection, group: Group) -> None:
+    if not await connection.fetchval(SQL["group_exists"], group.number):
+        raise unknown_group(group)
+
+
 async def _delete_group(connection: Connection, number: int) -> bool:
-    await connection.execute(SQL["lock_group"], number)
+    await connection.execute(SQL["lock_cursor"], number)
+    await connection.execute(SQL["lock_tally"], number)
     existed = await connection.fetchval(SQL["delete_group"], number) is not None
-    for part in ("progress", "claims", "lanes", "dead_letters", "outcomes"):
+    for part in ("cursor", "tally", "claims", "lanes", "dead_letters", "outcomes"):
         await connection.execute(SQL[f"delete_{part}"], number)
     return existed
-
-
-def _whole(results: Sequence[Result | Exception]) -> bool:
-    return all(
-        isinstance(r, Result) and not r.conflicts and not any(a.found for a in r.answers)
-        for r in results
-    )
 
 
 def _json(settings: QueueSettings) -> str:

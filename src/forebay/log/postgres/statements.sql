@@ -33,8 +33,14 @@ UPDATE forebay.queue SET settings = $2, dedupe_us = $3 WHERE number = $1
 -- name: lock_queue
 SELECT forebay.lock_queue($1)
 
--- name: lock_group
-SELECT forebay.lock_group($1)
+-- name: lock_cursor
+SELECT forebay.lock_cursor($1)
+
+-- name: lock_tally
+SELECT forebay.lock_tally($1)
+
+-- name: group_exists
+SELECT EXISTS (SELECT FROM forebay.consumer_group WHERE number = $1)
 
 -- name: delete_queue
 UPDATE forebay.queue SET deleted = true, floor = $2 WHERE number = $1
@@ -61,14 +67,20 @@ RETURNING number, queue, name, start
 -- name: group_by_name
 SELECT number, queue, name, start FROM forebay.consumer_group WHERE queue = $1 AND name = $2
 
--- name: insert_progress
-INSERT INTO forebay.progress (grp, turn, position, position_at) VALUES ($1, 1, $2, 0)
+-- name: insert_cursor
+INSERT INTO forebay.cursor VALUES ($1, 1, $2, 0, 0, 0)
+
+-- name: insert_tally
+INSERT INTO forebay.tally VALUES ($1, 1, 0, 0, 0, 0)
 
 -- name: delete_group
 DELETE FROM forebay.consumer_group WHERE number = $1 RETURNING number
 
--- name: delete_progress
-DELETE FROM forebay.progress WHERE grp = $1
+-- name: delete_cursor
+DELETE FROM forebay.cursor WHERE grp = $1
+
+-- name: delete_tally
+DELETE FROM forebay.tally WHERE grp = $1
 
 -- name: delete_claims
 DELETE FROM forebay.claim WHERE grp = $1
@@ -149,10 +161,12 @@ WHERE NOT q.deleted ORDER BY q.number
 
 -- name: group_stats
 SELECT g.number, g.queue, g.name, g.start,
-    p.claimed, p.skipped, p.done, p.dead, p.expired, p.corrupt
+    c.claimed, c.skipped, t.done, t.dead, t.expired, t.corrupt
 FROM forebay.consumer_group AS g, LATERAL (
-    SELECT * FROM forebay.progress WHERE grp = g.number ORDER BY turn DESC LIMIT 1
-) AS p
+    SELECT * FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS c, LATERAL (
+    SELECT * FROM forebay.tally WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS t
 ORDER BY g.number
 
 -- name: claim_stats
@@ -196,9 +210,13 @@ SELECT forebay.drop_piece($1, $2)
 -- name: sweep_heads
 DELETE FROM forebay.head AS h WHERE h.next < (SELECT max(next) FROM forebay.head WHERE queue = h.queue)
 
--- name: sweep_progress
-DELETE FROM forebay.progress AS p
-WHERE p.turn < (SELECT max(turn) FROM forebay.progress WHERE grp = p.grp)
+-- name: sweep_cursors
+DELETE FROM forebay.cursor AS c
+WHERE c.turn < (SELECT max(turn) FROM forebay.cursor WHERE grp = c.grp)
+
+-- name: sweep_tallies
+DELETE FROM forebay.tally AS t
+WHERE t.turn < (SELECT max(turn) FROM forebay.tally WHERE grp = t.grp)
 
 -- name: drop_stages
 DELETE FROM forebay.staged WHERE staged_at < $1

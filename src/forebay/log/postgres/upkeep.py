@@ -50,7 +50,8 @@ async def trim(
                 dropped[parent] += rows
     async with database.connection() as connection:
         await connection.execute(sql["sweep_heads"])
-        await connection.execute(sql["sweep_progress"])
+        await connection.execute(sql["sweep_cursors"])
+        await connection.execute(sql["sweep_tallies"])
         await connection.execute(sql["drop_stages"], at - remember_us)
     return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed)
 

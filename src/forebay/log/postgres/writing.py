@@ -1,7 +1,7 @@
 """The write: many items in one call of forebay.write(), and its answers back to the items.
 
-The function wants appends by queue and settlements by group, so that locks are taken in one order;
-within a queue or a group the order of the items is kept.
+The function wants appends by queue and settlements by group and claim, so that locks are taken in one
+order; within a queue or a claim the order of the items is kept.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ async def write(
         for k, i in enumerate(settlers, start=1)
         for n, s in enumerate(items[i].settlements)
     ]
-    settlements.sort(key=lambda entry: entry[2].group)
+    settlements.sort(key=lambda entry: (entry[2].group, entry[2].token))
     ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]
     rows = await connection.fetch(
         WRITE,

@@ -2,11 +2,11 @@
 --
 -- How it keeps from rotting:
 --   * blocks, receipts, dedupe and outcomes are only appended, in pieces by time that are dropped whole;
---   * counters and cursors (head, progress) are appended too: the newest row counts, older ones are
+--   * counters and cursors (head, cursor, tally) are appended too: the newest row counts, older ones are
 --     swept away behind it, so a reader never walks over dead rows, however old the oldest snapshot is;
 --   * claims, lanes and deferrals are few (what is in flight) and found by unique keys.
 --
--- Order of locks, always: queues by number, then groups by number (see functions.sql).
+-- Order of locks, always: queues, cursors, tallies, each by number (see functions.sql).
 -- Ids pack queue number << 45 | sequence number. Times are microseconds UTC.
 
 CREATE TABLE forebay.queue (
@@ -67,18 +67,26 @@ CREATE TABLE forebay.consumer_group (
     UNIQUE (queue, name)
 );
 
--- The newest row of a group is its cursor and its counters.
-CREATE TABLE forebay.progress (
+-- The newest row is where a group stands. Claiming moves it, under the cursor's lock.
+CREATE TABLE forebay.cursor (
     grp         int NOT NULL,
     turn        bigint NOT NULL,
     position    bigint NOT NULL,  -- next sequence number to claim (ordered: to discover)
     position_at bigint NOT NULL,  -- blocks from there on were not appended before this time
-    claimed     bigint NOT NULL DEFAULT 0,
-    skipped     bigint NOT NULL DEFAULT 0,
-    done        bigint NOT NULL DEFAULT 0,
-    dead        bigint NOT NULL DEFAULT 0,
-    expired     bigint NOT NULL DEFAULT 0,
-    corrupt     bigint NOT NULL DEFAULT 0,
+    claimed     bigint NOT NULL,
+    skipped     bigint NOT NULL,  -- expired before they were claimed
+    PRIMARY KEY (grp, turn)
+);
+
+-- The newest row is what a group has finished. Settling moves it, under the tally's lock, so that
+-- claiming and settling don't wait for each other.
+CREATE TABLE forebay.tally (
+    grp     int NOT NULL,
+    turn    bigint NOT NULL,
+    done    bigint NOT NULL,
+    dead    bigint NOT NULL,
+    expired bigint NOT NULL,
+    corrupt bigint NOT NULL,
     PRIMARY KEY (grp, turn)
 );
 

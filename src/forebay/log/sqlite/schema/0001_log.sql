@@ -8,6 +8,7 @@ CREATE TABLE counter (
 ) STRICT;
 INSERT INTO counter VALUES (1, 0);
 
+-- `born` is the sequence number at which a queue began anew after it was deleted.
 CREATE TABLE queue (
     number INTEGER PRIMARY KEY,
     name TEXT NOT NULL UNIQUE,
@@ -15,6 +16,7 @@ CREATE TABLE queue (
     created_at INTEGER NOT NULL,
     next INTEGER NOT NULL,
     floor INTEGER NOT NULL,
+    born INTEGER NOT NULL,
     appended_at INTEGER NOT NULL,
     deleted INTEGER NOT NULL
 ) STRICT;
@@ -101,10 +103,11 @@ CREATE TABLE claim (
 CREATE INDEX claim_first ON claim (group_number, first);
 CREATE INDEX claim_owner ON claim (owner, group_number, first) WHERE owner IS NOT NULL;
 CREATE INDEX claim_due ON claim (group_number, due_at, first) WHERE owner IS NULL;
-CREATE INDEX claim_partition ON claim (group_number, partition) WHERE partition IS NOT NULL;
+CREATE INDEX claim_partition ON claim (group_number, partition, first) WHERE partition IS NOT NULL;
 
 -- A partition of an ordered queue as a group sees it: everything before `position` was claimed.
--- `ready` is the first message that can be claimed; none while a claim is open, or nothing is left.
+-- `ready` is the `last` of the first block of which something can be claimed; none while a claim is
+-- open, or nothing is left.
 CREATE TABLE lane (
     group_number INTEGER NOT NULL,
     partition TEXT NOT NULL,
@@ -141,9 +144,10 @@ CREATE TABLE owner (
     beat_at INTEGER NOT NULL
 ) STRICT, WITHOUT ROWID;
 
+-- A stage that is forgotten has no name, and goes once its blocks are gone.
 CREATE TABLE stage (
     number INTEGER PRIMARY KEY,
-    name TEXT NOT NULL UNIQUE,
+    name TEXT UNIQUE,
     at INTEGER NOT NULL
 ) STRICT;
 

@@ -1,0 +1,253 @@
+"""Handing out: claims on new blocks, on what is due, and on what a lost owner held.
+
+Invariants: a claim that leaves this module has a block whose checksum holds; a block that can't be
+read goes to quarantine, its messages are counted as corrupt and its claim is gone.
+"""
+
+import heapq
+from collections import deque
+from collections.abc import Iterable, Sequence
+from operator import attrgetter
+from typing import Final
+
+import msgspec
+
+from forebay.log.claiming import Space, corrupt_block
+from forebay.log.sqlite import lanes
+from forebay.log.sqlite.catalogue import GroupRow, QueueRow, end_id, live_group, live_queue
+from forebay.log.sqlite.connection import Row, Transaction
+from forebay.log.values import Claim, Claimed, Group, Room, StoredBlock
+from forebay.model import Corrupt, bitmap, sequence_of
+
+SECOND: Final = 1_000_000
+
+
+class ClaimRow(msgspec.Struct, frozen=True):
+    """A claim as it is stored, and the size of its block, if that is still kept."""
+
+    token: int
+    first: int
+    count: int
+    remaining: int
+    block_last: int
+    start_time: int
+    prev_start_time: int | None
+    attempts: int
+    partition: str | None
+    done: bytes | None
+    handed: bytes | None
+    size: int | None
+
+
+class Elsewhere:
+    """The runs of partitions that are not with an owner: deferred, or with somebody else.
+
+    A run waits for the earlier ones of its partition, so that it is not handed out before them.
+    """
+
+    def __init__(self, tx: Transaction, group: int, owner: str) -> None:
+        self._tx = tx
+        self._group = group
+        self._owner = owner
+        self._runs: dict[str, deque[tuple[int, int]]] = {}
+        self._left_out: set[int] = set()
+
+    def holds_up(self, row: ClaimRow) -> bool:
+        """Tell whether an earlier run of the same partition is elsewhere."""
+        if row.partition is None:
+            return False
+        runs = self._runs.get(row.partition)
+        if runs is None:
+            found = self._tx.rows("runs_elsewhere", self._group, row.partition, self._owner)
+            runs = self._runs[row.partition] = deque((first, token) for first, token in found)
+        while runs and runs[0][1] in self._left_out:
+            runs.popleft()
+        return bool(runs) and runs[0][0] < row.first
+
+    def leave_out(self, row: ClaimRow) -> None:
+        """Count a run as no longer elsewhere."""
+        self._left_out.add(row.token)
+
+
+def claim(
+    tx: Transaction, group: Group, owner: str, room: Room, *, partition: str | None, now: int
+) -> Claimed | None:
+    """Claim the next messages; None says that the cursor moved, and is to be called again."""
+    held, state = live_queue(tx, group.queue), live_group(tx, group)
+    tx.run("add_owner", owner, now)
+    position = state.position
+    if not held.queue.settings.ordered:
+        runs = _next_runs(tx, state, room)
+    elif partition is None:
+        runs = lanes.next_runs(tx, state, room)
+    else:
+        runs = lanes.partition_runs(tx, state, partition, room)
+    if not runs:
+        return None if state.position != position else Claimed()
+    tx.run("count_claimed", group.number, sum(count for _, _, count in runs))
+    token = take_tokens(tx, len(runs))
+    rows, blocks = [], {}
+    for number, (block, first, count) in enumerate(runs, token):
+        blocks[block.last] = block
+        rows.append(
+            ClaimRow(
+                number, first, count, count, block.last, block.appended_at, None, 0,
+                block.partition, None, None, len(block.body),
+            )
+        )  # fmt: skip
+    tx.many("add_claim", (_new_claim(row, group.number, owner) for row in rows))
+    return _hand(tx, held, state, rows, blocks)
+
+
+def due(tx: Transaction, group: Group, owner: str, room: Room, now: int) -> Claimed:
+    """Claim deferred messages whose time has come."""
+    state = live_group(tx, group)
+    tx.run("add_owner", owner, now)
+    waiting = (ClaimRow(*row) for row in tx.rows("due_claims", group.number, now))
+    return _take_over(tx, state, waiting, owner, room)
+
+
+def reclaim(
+    tx: Transaction,
+    group: Group,
+    owner: str,
+    room: Room,
+    *,
+    of: Sequence[str],
+    silent_at: int,
+    now: int,
+) -> Claimed:
+    """Take over the claims of owners that are named, or were silent since `silent_at`."""
+    state = live_group(tx, group)
+    tx.run("add_owner", owner, now)
+    owners = {*of, *(row[0] for row in tx.rows("silent_owners", silent_at))} - {owner}
+    each = [map(_claim_row, tx.rows("owner_claims", name, group.number)) for name in sorted(owners)]
+    lost = heapq.merge(*each, key=attrgetter("first"))
+    return _take_over(tx, state, lost, owner, room)
+
+
+def retire(tx: Transaction, owner: str, now: int) -> int:
+    """Give back all claims of an owner."""
+    tx.run("remove_owner", owner)
+    return tx.run("give_back", owner, now)
+
+
+def take_tokens(tx: Transaction, count: int) -> int:
+    """Return the first of `count` tokens that nobody had before."""
+    last: int = tx.value("take_tokens", count)
+    return last - count + 1
+
+
+def _next_runs(tx: Transaction, group: GroupRow, room: Room) -> list[lanes.Run]:
+    space, runs = Space(room), list[lanes.Run]()
+    position = group.position_id
+    for row in tx.rows("blocks", position, end_id(group.group.queue)):
+        block = stored(row)
+        first = max(position, block.first)
+        fitting = space.take(block.last - first + 1, len(block.body))
+        if fitting:
+            runs.append((block, first, fitting))
+            position = first + fitting
+        if position <= block.last:
+            break
+    if runs:
+        group.position = sequence_of(position)
+        tx.run("move_group", group.group.number, group.position)
+    return runs
+
+
+def _take_over(
+    tx: Transaction, group: GroupRow, claims: Iterable[ClaimRow], owner: str, room: Room
+) -> Claimed:
+    held = live_queue(tx, group.group.queue)
+    space, taken, gone = Space(room), list[ClaimRow](), list[ClaimRow]()
+    elsewhere = Elsewhere(tx, group.group.number, owner)
+    for row in claims:
+        if row.block_last < held.floor_id:
+            gone.append(row)
+        elif elsewhere.holds_up(row):
+            continue
+        elif space.fits(row.count, row.size or 0):
+            taken.append(row)
+        else:
+            break
+        elsewhere.leave_out(row)
+    if gone:
+        tx.run("count_expired", group.group.number, sum(row.remaining for row in gone))
+        _remove(tx, group, gone)
+    if not taken:
+        return Claimed()
+    token = take_tokens(tx, len(taken))
+    tx.many("take_over", ((row.token, number, owner) for number, row in enumerate(taken, token)))
+    rows = [msgspec.structs.replace(row, token=number) for number, row in enumerate(taken, token)]
+    blocks = {}
+    for last in {row.block_last: None for row in rows}:
+        found = tx.row("block", last)
+        assert found is not None, "a claim on a block that is neither kept nor dropped"
+        blocks[last] = stored(found)
+    return _hand(tx, held, group, rows, blocks)
+
+
+def _hand(
+    tx: Transaction,
+    held: QueueRow,
+    group: GroupRow,
+    rows: Sequence[ClaimRow],
+    blocks: dict[int, StoredBlock],
+) -> Claimed:
+    """Check the blocks of claims; set aside those that can't be read."""
+    errors: dict[int, Corrupt] = {}
+    for last, block in blocks.items():
+        try:
+            block.check()
+        except Corrupt as error:
+            errors[last] = error
+            tx.run(
+                "add_quarantine", block.first, block.count, block.appended_at, block.id,
+                block.partition, block.body,
+            )  # fmt: skip
+    if not errors:
+        return Claimed([_claim(group.group.number, row, blocks[row.block_last]) for row in rows])
+    bad = [row for row in rows if row.block_last in errors]
+    tx.run("count_corrupt", group.group.number, sum(row.remaining for row in bad))
+    _remove(tx, group, bad)
+    good = [row for row in rows if row.block_last not in errors]
+    return Claimed(
+        [_claim(group.group.number, row, blocks[row.block_last]) for row in good],
+        [
+            corrupt_block(held.queue.name, blocks[row.block_last], errors[row.block_last])
+            for row in bad
+        ],
+    )
+
+
+def _remove(tx: Transaction, group: GroupRow, rows: Sequence[ClaimRow]) -> None:
+    tx.many("remove_claim", ((row.token,) for row in rows))
+    for partition in {row.partition for row in rows} - {None}:
+        assert partition is not None
+        lanes.refresh(tx, group, partition)
+
+
+def stored(row: Row) -> StoredBlock:
+    """Make a block of its row."""
+    last, count, appended_at, id_, partition, body = row
+    return StoredBlock(last - count + 1, count, id_, appended_at, partition, body)
+
+
+def _claim_row(row: Row) -> ClaimRow:
+    return ClaimRow(*row)
+
+
+def _new_claim(row: ClaimRow, group: int, owner: str | None) -> Row:
+    return (
+        row.token, group, row.first, row.count, row.remaining, row.block_last, row.start_time,
+        row.start_time, row.prev_start_time, row.attempts, owner, row.partition,
+    )  # fmt: skip
+
+
+def _claim(group: int, row: ClaimRow, block: StoredBlock) -> Claim:
+    nothing = bitmap.empty(row.count)
+    return Claim(
+        row.token, group, row.first, row.count, row.done or nothing, row.handed or nothing,
+        row.attempts, row.start_time, row.prev_start_time, block,
+    )  # fmt: skip

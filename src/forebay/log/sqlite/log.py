@@ -1,0 +1,323 @@
+"""SqliteLog: the log in one SQLite file, the embedded default.
+
+Invariants: nothing is remembered in memory that another process could change; a write is one
+transaction of the writer's connection; a claim is not synced by itself, but always before a commit
+that comes after it.
+"""
+
+# ruff: noqa: D102 - the seam says what its verbs do
+
+from collections.abc import Callable, Sequence
+from os import PathLike
+from pathlib import Path
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+
+from forebay.log.claiming import check_stage_name
+from forebay.log.groupcommit import GroupCommit, Item, Result
+from forebay.log.intake import Answer, resolve
+from forebay.log.sqlite import catalogue, handing, reading, schema, staging, upkeep
+from forebay.log.sqlite.connection import Session, Transaction
+from forebay.log.sqlite.errors import closed
+from forebay.log.sqlite.handing import SECOND
+from forebay.log.sqlite.writing import Flush, NotWhole, Offer, Outdated
+from forebay.log.values import (
+    Append,
+    Claimed,
+    DeadLetter,
+    Group,
+    Outcome,
+    Queue,
+    Receipt,
+    Room,
+    Settlement,
+    Start,
+    Stats,
+    StoredBlock,
+    Trimmed,
+)
+from forebay.model import Clock, Limits, SystemClock
+
+T = TypeVar("T")
+
+_ROOM: Final = Room()
+
+
+class SqliteLog:
+    """The log in the file at `path`, which is created when it isn't there; its folder is not.
+
+    Ids are remembered for `remember_seconds`; outcomes are kept for `outcome_keep_seconds`, or
+    until their block is dropped.
+    """
+
+    def __init__(
+        self,
+        path: str | PathLike[str],
+        *,
+        clock: Clock | None = None,
+        limits: Limits | None = None,
+        remember_seconds: float = 7 * 86_400.0,
+        outcome_keep_seconds: float = 7 * 86_400.0,
+    ) -> None:
+        self._path = Path(path)
+        self._clock = clock or SystemClock()
+        self._limits = limits or Limits()
+        self._remember = int(remember_seconds * SECOND)
+        self._keep_outcomes = int(outcome_keep_seconds * SECOND)
+        self._commits: GroupCommit | None = None
+        self._writer: Session | None = None
+        self._reader: Session | None = None
+        self._queues: dict[int, Queue] = {}
+
+    async def __aenter__(self) -> Self:
+        writer = Session(self._path, "writer", writes=True)
+        try:
+            await writer.call(lambda: schema.prepare(self._path))
+        except BaseException:
+            await writer.close()
+            raise
+        self._writer = writer
+        self._reader = Session(self._path, "reader", writes=False)
+        self._commits = GroupCommit(self._flush)
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._commits is not None:
+            await self._commits.close()
+        for session in (self._reader, self._writer):
+            if session is not None:
+                await session.close()
+        self._queues.clear()
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        return self._remembered(
+            await self._write(
+                lambda tx: catalogue.create_queue(tx, name, settings, number, self._clock.now())
+            )
+        )
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        return self._remembered(
+            await self._write(lambda tx: catalogue.configure_queue(tx, name, settings))
+        )
+
+    async def queue(self, name: str) -> Queue:
+        return await self._read(lambda tx: catalogue.named_queue(tx, name).queue)
+
+    async def queues(self) -> list[Queue]:
+        return await self._read(
+            lambda tx: [held.queue for held in catalogue.all_queues(tx) if not held.deleted]
+        )
+
+    async def delete_queue(self, name: str) -> bool:
+        left = await self._write(lambda tx: catalogue.delete_queue(tx, name))
+        if left is None:
+            return False
+        self._queues.pop(left.queue.number, None)
+        await self._repeat(catalogue.sweep_groups)
+        await self._repeat(lambda tx: catalogue.sweep_blocks(tx, left))
+        await self._repeat(lambda tx: upkeep.trim_digests(tx, left, self._clock.now()))
+        return True
+
+    async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
+        return await self._write(lambda tx: catalogue.create_group(tx, queue, name, start))
+
+    async def groups(self, queue: Queue) -> list[Group]:
+        return await self._read(
+            lambda tx: [state.group for state in catalogue.groups_of(tx, queue.number)]
+        )
+
+    async def delete_group(self, group: Group) -> bool:
+        deleted = await self._write(lambda tx: catalogue.delete_group(tx, group))
+        await self._repeat(catalogue.sweep_groups)
+        return deleted
+
+    # The one write
+
+    async def commit(
+        self,
+        appends: Sequence[Append] = (),
+        settlements: Sequence[Settlement] = (),
+        *,
+        id: bytes | None = None,
+        atomic: bool = False,
+    ) -> Receipt:
+        if self._commits is None:
+            raise closed(self._path)
+        while True:
+            offers = [
+                Offer(
+                    append,
+                    self._queues.get(append.queue) or await self._look_up(append.queue),
+                    self._limits,
+                )
+                for append in appends
+            ]
+            try:
+                return await self._commits.commit(offers, settlements, id, atomic=atomic)
+            except Outdated:
+                for append in appends:
+                    self._queues.pop(append.queue, None)
+
+    async def _look_up(self, number: int) -> Queue:
+        held = await self._read(lambda tx: catalogue.live_queue(tx, number))
+        return self._remembered(held.queue)
+
+    def _remembered(self, queue: Queue) -> Queue:
+        """Keep a queue for the next commit, which makes sure that it has not changed."""
+        self._queues[queue.number] = queue
+        return queue
+
+    async def _flush(self, items: list[Item]) -> list[Result | Exception]:
+        def write(tx: Transaction) -> list[Result | Exception]:
+            flush = Flush(tx, self._clock.now())
+            results = [flush.write(item) for item in items]
+            flush.finish()
+            return results
+
+        try:
+            return await self._write(write)
+        except NotWhole as refused:
+            return [refused.result]
+
+    # Handing out
+
+    async def claim(
+        self, group: Group, owner: str, room: Room = _ROOM, *, partition: str | None = None
+    ) -> Claimed:
+        def step(tx: Transaction) -> Claimed | None:
+            now = self._clock.now()
+            return handing.claim(tx, group, owner, room, partition=partition, now=now)
+
+        while (claimed := await self._write(step, durable=False)) is None:
+            pass
+        return claimed
+
+    async def due(self, group: Group, owner: str, room: Room = _ROOM) -> Claimed:
+        return await self._write(
+            lambda tx: handing.due(tx, group, owner, room, self._clock.now()), durable=False
+        )
+
+    async def heartbeat(self, owner: str) -> None:
+        await self._write(lambda tx: tx.run("beat", owner, self._clock.now()), durable=False)
+
+    async def reclaim(
+        self,
+        group: Group,
+        owner: str,
+        room: Room = _ROOM,
+        *,
+        of: Sequence[str] = (),
+        silent_seconds: float = 30.0,
+    ) -> Claimed:
+        def step(tx: Transaction) -> Claimed:
+            now = self._clock.now()
+            silent_at = now - int(silent_seconds * SECOND)
+            return handing.reclaim(tx, group, owner, room, of=of, silent_at=silent_at, now=now)
+
+        return await self._write(step, durable=False)
+
+    async def retire(self, owner: str) -> int:
+        return await self._write(
+            lambda tx: handing.retire(tx, owner, self._clock.now()), durable=False
+        )
+
+    # Reading
+
+    async def read(
+        self,
+        queue: Queue,
+        first: int = 1,
+        *,
+        messages: int = 10_000,
+        bytes: int = 64 << 20,  # noqa: A002 - the word of the seam
+    ) -> list[StoredBlock]:
+        return await self._read(lambda tx: reading.read(tx, queue, first, Room(messages, bytes)))
+
+    async def dead_letters(
+        self, group: Group, *, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        return await self._read(lambda tx: reading.dead_letters(tx, group, after, limit))
+
+    async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
+        return await self._read(lambda tx: reading.outcomes(tx, group, first, limit))
+
+    async def quarantined(self, queue: Queue) -> list[StoredBlock]:
+        return await self._read(lambda tx: reading.quarantined(tx, queue))
+
+    async def stats(self) -> Stats:
+        return await self._read(lambda tx: reading.stats(tx, self._clock.now()))
+
+    # Two steps
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        check_stage_name(stage)
+        for append in appends:
+            Offer(append, await self._look_up(append.queue), self._limits)
+        await self._write(lambda tx: staging.stage(tx, stage, appends, self._clock.now()))
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        check_stage_name(stage)
+        pieces = await self._read(lambda tx: staging.staged(tx, stage, ids))
+        appends = [piece for piece in pieces if isinstance(piece, Append)]
+        receipt = await self.commit(appends, atomic=True) if appends else Receipt()
+        fresh = iter(receipt.appended)
+        await self._write(lambda tx: staging.forget(tx, stage))
+        await self._repeat(staging.sweep_stages)
+        return Receipt([resolve(p) if isinstance(p, Answer) else next(fresh) for p in pieces])
+
+    # Upkeep
+
+    async def trim(self) -> Trimmed:
+        now, blocks, receipts = self._clock.now(), 0, 0
+        await self._repeat(catalogue.sweep_groups)
+        for held in await self._read(catalogue.all_queues):
+            blocks += await self._trim_queue(held, now)
+        more = True
+        while more:
+            piece = await self._write(lambda tx: upkeep.trim_receipts(tx, now - self._remember))
+            receipts, more = receipts + piece.removed, piece.more
+        await self._repeat(lambda tx: staging.sweep_stages(tx, now - self._remember))
+        await self._write(lambda tx: tx.run("trim_owners", now - self._remember))
+        writer = self._open(self._writer)
+        while await writer.bare(upkeep.shrink):
+            pass
+        await writer.bare(upkeep.checkpoint)
+        return Trimmed(blocks=blocks, receipts=receipts)
+
+    async def _trim_queue(self, held: catalogue.QueueRow, now: int) -> int:
+        number, dropped, more = held.queue.number, 0, True
+        await self._repeat(lambda tx: catalogue.sweep_blocks(tx, held))
+        while more:
+            piece = await self._write(lambda tx: upkeep.trim_blocks(tx, number, now))
+            dropped, more = dropped + piece.removed, piece.more
+        await self._repeat(lambda tx: upkeep.trim_digests(tx, held, now))
+        await self._repeat(lambda tx: upkeep.trim_outcomes(tx, number, now - self._keep_outcomes))
+        return dropped
+
+    # The file
+
+    async def _write(self, job: Callable[[Transaction], T], *, durable: bool = True) -> T:
+        return await self._open(self._writer).run(job, durable=durable)
+
+    async def _read(self, job: Callable[[Transaction], T]) -> T:
+        return await self._open(self._reader).run(job)
+
+    async def _repeat(self, job: Callable[[Transaction], bool]) -> None:
+        """Run a job, each time in a transaction of its own, for as long as it asks for it."""
+        while await self._write(job):
+            pass
+
+    def _open(self, session: Session | None) -> Session:
+        if session is None:
+            raise closed(self._path)
+        return session

@@ -1,0 +1,101 @@
+"""Reading: blocks, dead letters, outcomes, quarantine, and where everything is at one moment."""
+
+from forebay.log.claiming import Space, decode_outcome
+from forebay.log.sqlite.catalogue import (
+    QueueRow,
+    all_queues,
+    end_id,
+    groups_of,
+    live_group,
+    live_queue,
+    start_id,
+)
+from forebay.log.sqlite.connection import Transaction
+from forebay.log.sqlite.handing import stored
+from forebay.log.values import (
+    DeadLetter,
+    Group,
+    GroupStats,
+    Outcome,
+    Queue,
+    QueueStats,
+    Room,
+    Stats,
+    StoredBlock,
+)
+from forebay.model import pack, sequence_of
+
+
+def read(tx: Transaction, queue: Queue, first: int, room: Room) -> list[StoredBlock]:
+    """Return the blocks from the one that holds sequence number `first` on, as many as fit."""
+    blocks: list[StoredBlock] = []
+    space, held = Space(room), live_queue(tx, queue.number)
+    start = max(pack(queue.number, first), held.floor_id)
+    for row in tx.rows("blocks", start, end_id(queue.number)):
+        block = stored(row)
+        if not space.fits(block.count, len(block.body)):
+            break
+        blocks.append(block)
+    return blocks
+
+
+def dead_letters(tx: Transaction, group: Group, after: int, limit: int) -> list[DeadLetter]:
+    """Return dead letters of a group by message id."""
+    live_group(tx, group)
+    return [DeadLetter(*row) for row in tx.rows("dead_letters", group.number, after, limit)]
+
+
+def outcomes(tx: Transaction, group: Group, first: int, limit: int) -> list[Outcome]:
+    """Return the outcome log's entries on one block."""
+    held = live_queue(tx, group.queue)
+    live_group(tx, group)
+    found = tx.row("block_at", pack(group.queue, sequence_of(first)))
+    if found is None:
+        return []
+    last, count, _ = found
+    if not held.floor_id <= last <= end_id(group.queue) or first <= last - count:
+        return []
+    return [decode_outcome(*row) for row in tx.rows("outcomes", group.number, last, limit)]
+
+
+def quarantined(tx: Transaction, queue: Queue) -> list[StoredBlock]:
+    """Return the blocks of a queue that were set aside."""
+    rows = tx.rows("quarantined", start_id(queue.number), end_id(queue.number))
+    return [StoredBlock(*row) for row in rows]
+
+
+def stats(tx: Transaction, now: int) -> Stats:
+    """Count where everything is, from the counters and the open claims."""
+    counts = {row[0]: row[1:] for row in tx.rows("group_counts")}
+    open_claims = {(row[0], bool(row[1])): row[2] for row in tx.rows("open_claims")}
+    queues = []
+    for held in all_queues(tx):
+        if held.deleted:
+            continue
+        groups = [
+            _group_stats(held, state.group, counts[state.group.number], open_claims)
+            for state in groups_of(tx, held.queue.number)
+        ]
+        queues.append(QueueStats(queue=held.queue, next=held.next, floor=held.floor, groups=groups))
+    return Stats(now, queues)
+
+
+def _group_stats(
+    held: QueueRow,
+    group: Group,
+    counts: tuple[int, ...],
+    open_claims: dict[tuple[int, bool], int],
+) -> GroupStats:
+    claimed, skipped, done, dead, expired, corrupt = counts
+    accepted = held.next - group.start
+    return GroupStats(
+        group=group,
+        accepted=accepted,
+        ready=accepted - claimed - skipped,
+        held=open_claims.get((group.number, True), 0),
+        deferred=open_claims.get((group.number, False), 0),
+        done=done,
+        dead=dead,
+        expired=expired + skipped,
+        corrupt=corrupt,
+    )

@@ -1,0 +1,348 @@
+-- Queues
+
+-- name: queue
+SELECT number, name, settings, created_at, next, floor, born, appended_at, deleted
+FROM queue WHERE number = ?1
+
+-- name: queue_by_name
+SELECT number, name, settings, created_at, next, floor, born, appended_at, deleted
+FROM queue WHERE name = ?1
+
+-- name: queues
+SELECT number, name, settings, created_at, next, floor, born, appended_at, deleted
+FROM queue ORDER BY number
+
+-- name: queue_number_max
+SELECT coalesce(max(number), 0) FROM queue
+
+-- name: add_queue
+INSERT INTO queue (number, name, settings, created_at, next, floor, born, appended_at, deleted)
+VALUES (?1, ?2, ?3, ?4, 1, 1, 1, 0, 0)
+
+-- name: revive_queue
+UPDATE queue SET settings = ?2, created_at = ?3, deleted = 0 WHERE number = ?1
+
+-- name: configure_queue
+UPDATE queue SET settings = ?2 WHERE number = ?1
+
+-- name: delete_queue
+UPDATE queue SET deleted = 1, floor = next, born = next WHERE number = ?1
+
+-- name: move_queue
+UPDATE queue SET next = ?2, appended_at = ?3 WHERE number = ?1
+
+-- name: move_floor
+UPDATE queue SET floor = ?2 WHERE number = ?1
+
+-- Groups
+
+-- name: group
+SELECT number, queue, name, start, position
+FROM consumer_group WHERE number = ?1 AND name IS NOT NULL
+
+-- name: group_by_name
+SELECT number, queue, name, start, position
+FROM consumer_group WHERE queue = ?1 AND name = ?2
+
+-- name: groups
+SELECT number, queue, name, start, position
+FROM consumer_group WHERE queue = ?1 AND name IS NOT NULL ORDER BY number
+
+-- name: add_group
+INSERT INTO consumer_group (queue, name, start, position) VALUES (?1, ?2, ?3, ?3)
+RETURNING number
+
+-- name: delete_group
+UPDATE consumer_group SET name = NULL WHERE number = ?1 AND name IS NOT NULL
+
+-- name: delete_groups
+UPDATE consumer_group SET name = NULL WHERE queue = ?1
+
+-- name: deleted_group
+SELECT number FROM consumer_group WHERE name IS NULL LIMIT 1
+
+-- name: remove_group
+DELETE FROM consumer_group WHERE number = ?1
+
+-- name: move_group
+UPDATE consumer_group SET position = ?2 WHERE number = ?1
+
+-- name: count_claimed
+UPDATE consumer_group SET claimed = claimed + ?2 WHERE number = ?1
+
+-- name: count_skipped
+UPDATE consumer_group SET skipped = skipped + ?2 WHERE number = ?1
+
+-- name: count_expired
+UPDATE consumer_group SET expired = expired + ?2 WHERE number = ?1
+
+-- name: count_corrupt
+UPDATE consumer_group SET corrupt = corrupt + ?2 WHERE number = ?1
+
+-- name: count_settled
+UPDATE consumer_group SET done = done + ?2, dead = dead + ?3, expired = expired + ?4
+WHERE number = ?1
+
+-- name: sweep_claims
+DELETE FROM claim WHERE token IN (SELECT token FROM claim WHERE group_number = ?1 LIMIT ?2)
+
+-- name: sweep_lanes
+DELETE FROM lane WHERE group_number = ?1
+AND partition IN (SELECT partition FROM lane WHERE group_number = ?1 LIMIT ?2)
+
+-- name: sweep_dead_letters
+DELETE FROM dead_letter
+WHERE number IN (SELECT number FROM dead_letter WHERE group_number = ?1 LIMIT ?2)
+
+-- name: sweep_outcomes
+DELETE FROM outcome WHERE (group_number, block_last, number) IN
+    (SELECT group_number, block_last, number FROM outcome WHERE group_number = ?1 LIMIT ?2)
+
+-- Blocks
+
+-- name: add_block
+INSERT INTO block (last, count, appended_at, size, id, partition, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+
+-- name: blocks
+SELECT last, count, appended_at, id, partition, body
+FROM block WHERE last BETWEEN ?1 AND ?2 ORDER BY last
+
+-- name: block
+SELECT last, count, appended_at, id, partition, body FROM block WHERE last = ?1
+
+-- name: block_at
+SELECT last, count, appended_at FROM block WHERE last >= ?1 ORDER BY last LIMIT 1
+
+-- name: sweep_blocks
+DELETE FROM block
+WHERE last IN (SELECT last FROM block WHERE last >= ?1 AND last < ?2 ORDER BY last LIMIT ?3)
+
+-- name: old_blocks
+SELECT last, count, appended_at, partition, size
+FROM block WHERE last BETWEEN ?1 AND ?2 ORDER BY last LIMIT ?3
+
+-- name: drop_blocks
+DELETE FROM block WHERE last BETWEEN ?1 AND ?2
+
+-- What was answered
+
+-- name: receipt
+SELECT first, count, dropped FROM receipt WHERE id = ?1
+
+-- name: add_receipt
+INSERT INTO receipt (id, at, first, count, dropped) VALUES (?1, ?2, ?3, ?4, ?5)
+
+-- name: trim_receipts
+DELETE FROM receipt WHERE id IN (SELECT id FROM receipt WHERE at < ?1 ORDER BY at LIMIT ?2)
+
+-- name: settled
+SELECT conflicts FROM settled WHERE id = ?1
+
+-- name: add_settled
+INSERT INTO settled (id, at, conflicts) VALUES (?1, ?2, ?3)
+
+-- name: trim_settled
+DELETE FROM settled WHERE id IN (SELECT id FROM settled WHERE at < ?1 ORDER BY at LIMIT ?2)
+
+-- Transaction ids
+
+-- name: digest
+SELECT message_id, at FROM digest WHERE digest = ?1
+
+-- name: add_digest
+INSERT INTO digest (digest, message_id, at) VALUES (?1, ?2, ?3)
+ON CONFLICT (digest) DO UPDATE SET message_id = excluded.message_id, at = excluded.at
+
+-- name: add_digest_block
+INSERT INTO digest_block (last, at, digests) VALUES (?1, ?2, ?3)
+
+-- name: old_digest_blocks
+SELECT last, at, digests FROM digest_block WHERE last BETWEEN ?1 AND ?2 ORDER BY last LIMIT ?3
+
+-- name: remove_digest
+DELETE FROM digest WHERE digest = ?1 AND (at <= ?2 OR message_id < ?3)
+
+-- name: remove_digest_block
+DELETE FROM digest_block WHERE last = ?1
+
+-- Claims
+
+-- name: take_tokens
+UPDATE counter SET token = token + ?1 WHERE one = 1 RETURNING token
+
+-- name: add_claim
+INSERT INTO claim (
+    token, group_number, first, count, remaining, block_last, due_at, start_time,
+    prev_start_time, attempts, owner, partition
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
+
+-- name: held_claim
+SELECT c.first, c.count, c.block_last, c.partition, c.done, c.handed
+FROM claim AS c
+JOIN consumer_group AS g ON g.number = c.group_number AND g.name IS NOT NULL
+WHERE c.token = ?1 AND c.group_number = ?2 AND c.owner IS NOT NULL
+
+-- name: mark_handed
+UPDATE claim SET handed = ?2 WHERE token = ?1
+
+-- name: mark_done
+UPDATE claim SET remaining = ?2, done = ?3, handed = ?4 WHERE token = ?1
+
+-- name: remove_claim
+DELETE FROM claim WHERE token = ?1
+
+-- name: take_over
+UPDATE claim SET token = ?2, owner = ?3 WHERE token = ?1
+
+-- name: due_claims
+SELECT
+    c.token, c.first, c.count, c.remaining, c.block_last, c.start_time, c.prev_start_time,
+    c.attempts, c.partition, c.done, c.handed, b.size
+FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2
+ORDER BY c.due_at, c.first
+
+-- name: owner_claims
+SELECT
+    c.token, c.first, c.count, c.remaining, c.block_last, c.start_time, c.prev_start_time,
+    c.attempts, c.partition, c.done, c.handed, b.size
+FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+WHERE c.owner = ?1 AND c.group_number = ?2
+ORDER BY c.first
+
+-- name: runs_elsewhere
+SELECT first, token FROM claim
+WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 ORDER BY first
+
+-- name: first_claim
+SELECT min(first) FROM claim WHERE group_number = ?1
+
+-- name: give_back
+UPDATE claim SET owner = NULL, due_at = ?2 WHERE owner = ?1
+
+-- name: open_claims
+SELECT group_number, owner IS NOT NULL, sum(remaining) FROM claim NOT INDEXED GROUP BY 1, 2
+
+-- Owners
+
+-- name: add_owner
+INSERT INTO owner (name, beat_at) VALUES (?1, ?2) ON CONFLICT (name) DO NOTHING
+
+-- name: beat
+INSERT INTO owner (name, beat_at) VALUES (?1, ?2)
+ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
+
+-- name: remove_owner
+DELETE FROM owner WHERE name = ?1
+
+-- name: silent_owners
+SELECT name FROM owner WHERE beat_at <= ?1
+
+-- name: trim_owners
+DELETE FROM owner
+WHERE beat_at < ?1 AND NOT EXISTS (SELECT 1 FROM claim WHERE claim.owner = owner.name)
+
+-- Lanes
+
+-- name: discovered
+SELECT last, partition FROM block
+WHERE last BETWEEN ?1 AND ?2 ORDER BY last LIMIT ?3
+
+-- name: lane
+SELECT position, ready FROM lane WHERE group_number = ?1 AND partition = ?2
+
+-- name: lane_next
+SELECT last FROM block WHERE partition = ?1 AND last BETWEEN ?2 AND ?3 ORDER BY last LIMIT 1
+
+-- name: mark_ready
+INSERT INTO lane (group_number, partition, position, ready) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (group_number, partition) DO UPDATE SET ready = excluded.ready
+
+-- name: ready_lane
+SELECT partition, position, ready FROM lane
+WHERE group_number = ?1 AND ready IS NOT NULL ORDER BY ready LIMIT 1
+
+-- name: busy_lane
+SELECT 1 FROM claim WHERE group_number = ?1 AND partition = ?2 LIMIT 1
+
+-- name: lane_blocks
+SELECT last, count, appended_at, size, id, body FROM block
+WHERE partition = ?1 AND last BETWEEN ?2 AND ?3 ORDER BY last
+
+-- name: move_lane
+INSERT INTO lane (group_number, partition, position, ready) VALUES (?1, ?2, ?3, NULL)
+ON CONFLICT (group_number, partition) DO UPDATE SET position = excluded.position, ready = NULL
+
+-- name: forget_lane
+DELETE FROM lane
+WHERE group_number = ?1 AND partition = ?2 AND position <= ?3 AND ready IS NULL
+
+-- What came of it
+
+-- name: add_dead_letter
+INSERT OR REPLACE INTO dead_letter (group_number, message_id, died_at, attempts, reason, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: dead_letters
+SELECT message_id, died_at, reason, attempts, body FROM dead_letter
+WHERE group_number = ?1 AND message_id > ?2 ORDER BY message_id LIMIT ?3
+
+-- name: add_outcome
+INSERT INTO outcome (group_number, block_last, number, at, first, count, body)
+VALUES (
+    ?1, ?2,
+    (SELECT coalesce(max(number), 0) + 1 FROM outcome WHERE group_number = ?1 AND block_last = ?2),
+    ?3, ?4, ?5, ?6
+)
+
+-- name: outcomes
+SELECT first, at, count, body FROM outcome
+WHERE group_number = ?1 AND block_last = ?2 ORDER BY number LIMIT ?3
+
+-- name: old_outcomes
+SELECT block_last, number, at FROM outcome
+WHERE group_number = ?1 ORDER BY block_last, number LIMIT ?2
+
+-- name: remove_outcomes
+DELETE FROM outcome WHERE group_number = ?1 AND (block_last, number) <= (?2, ?3)
+
+-- name: add_quarantine
+INSERT OR REPLACE INTO quarantine (first, count, appended_at, id, partition, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+
+-- name: quarantined
+SELECT first, count, id, appended_at, partition, body
+FROM quarantine WHERE first BETWEEN ?1 AND ?2 ORDER BY first
+
+-- name: group_counts
+SELECT number, claimed, skipped, done, dead, expired, corrupt
+FROM consumer_group WHERE name IS NOT NULL
+
+-- Stages
+
+-- name: stage
+SELECT number FROM stage WHERE name = ?1
+
+-- name: touch_stage
+INSERT INTO stage (name, at) VALUES (?1, ?2)
+ON CONFLICT (name) DO UPDATE SET at = max(at, excluded.at) RETURNING number
+
+-- name: add_staged
+INSERT INTO staged (stage, queue, id, body) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (stage, id) DO NOTHING
+
+-- name: staged
+SELECT queue, body FROM staged WHERE stage = ?1 AND id = ?2
+
+-- name: forget_stage
+UPDATE stage SET name = NULL, at = -1 WHERE name = ?1
+
+-- name: old_stage
+SELECT number FROM stage WHERE at < ?1 LIMIT 1
+
+-- name: sweep_staged
+DELETE FROM staged WHERE number IN (SELECT number FROM staged WHERE stage = ?1 LIMIT ?2)
+
+-- name: remove_stage
+DELETE FROM stage WHERE number = ?1

@@ -1,0 +1,246 @@
+"""The one write: blocks are appended and claims settled, the items of a flush in one transaction.
+
+Invariants: items, and the parts of an item, take effect one after the other, each seeing those
+before it; what was answered to a block id or to the id of a commit is answered again; an atomic
+item that is not whole leaves nothing behind.
+"""
+
+from typing import Final
+
+import msgspec
+
+from forebay.log.claiming import encode_outcome
+from forebay.log.groupcommit import Item, Result, is_whole
+from forebay.log.intake import Answer, Intake
+from forebay.log.registry import unknown_queue
+from forebay.log.sqlite import lanes
+from forebay.log.sqlite.catalogue import GroupRow, QueueRow, find_queue
+from forebay.log.sqlite.connection import Transaction
+from forebay.log.sqlite.handing import SECOND, take_tokens
+from forebay.log.values import Append, Group, Queue, QueueSettings, Settlement, dead_letter_body
+from forebay.model import SEQUENCE_BITS, Limits, bitmap
+
+_encode_conflicts: Final = msgspec.msgpack.Encoder().encode
+_decode_conflicts: Final = msgspec.msgpack.Decoder(tuple[int, ...]).decode
+
+
+class Offer(Intake):
+    """A block on its way in, and the settings by which it was looked at."""
+
+    __slots__ = ("settings",)
+
+    def __init__(self, append: Append, queue: Queue, limits: Limits) -> None:
+        super().__init__(append, queue, limits)
+        self.settings = queue.settings
+
+
+class Outdated(Exception):  # noqa: N818 - a signal between the flush and the commit, not an error
+    """Another process changed a queue since its block was looked at: look again."""
+
+
+class NotWhole(Exception):  # noqa: N818 - a signal that rolls the transaction back, not an error
+    """An atomic item that would not have taken effect whole."""
+
+    def __init__(self, result: Result) -> None:
+        super().__init__()
+        self.result = result
+
+
+class Flush:
+    """Writes items inside a transaction; `finish` writes what they have in common."""
+
+    def __init__(self, tx: Transaction, now: int) -> None:
+        self._tx = tx
+        self._now = now
+        self._queues: dict[int, QueueRow | None] = {}
+        self._bases: dict[int, int] = {}
+        self._done: dict[int, int] = {}
+        self._dead: dict[int, int] = {}
+        self._expired: dict[int, int] = {}
+        self._lanes: dict[int, dict[str, None]] = {}
+
+    def write(self, item: Item) -> Result | Exception:
+        """Write one item, or return why nothing of it was."""
+        refusal = self._refusal(item)
+        if refusal is not None:
+            return refusal
+        if item.atomic:
+            self._check_whole(item)
+        answers = [self._append(intake, atomic=item.atomic) for intake in item.appends]
+        conflicts = self._settle_all(item) if item.settlements else ()
+        result = Result(answers, conflicts)
+        if item.atomic and not is_whole(item, result):
+            raise NotWhole(result)
+        return result
+
+    def finish(self) -> None:
+        """Write the counters of queues and groups, and find out which lanes are ready."""
+        for number, row in self._queues.items():
+            if row is not None and row.next != self._bases[number]:
+                self._tx.run("move_queue", number, row.next, row.appended_at)
+        for number in {**self._done, **self._dead, **self._expired}:
+            counts = (t.get(number, 0) for t in (self._done, self._dead, self._expired))
+            self._tx.run("count_settled", number, *counts)
+        for number, partitions in self._lanes.items():
+            found = self._tx.row("group", number)
+            assert found is not None, "a claim without a group"
+            _, queue, name, start, position = found
+            group = GroupRow(Group(number, queue, name, start), position)
+            for partition in partitions:
+                lanes.refresh(self._tx, group, partition)
+
+    def _refusal(self, item: Item) -> Exception | None:
+        for intake in item.appends:
+            row = self._queue(intake.queue)
+            if row is None:
+                return unknown_queue(f"number {intake.queue}", ())
+            assert isinstance(intake, Offer)
+            if _differ(intake.settings, row.queue.settings):
+                return Outdated()
+        return None
+
+    def _queue(self, number: int) -> QueueRow | None:
+        if number not in self._queues:
+            row = self._queues[number] = find_queue(self._tx, number)
+            self._bases[number] = row.next if row is not None else 0
+        return self._queues[number]
+
+    # Appending
+
+    def _append(self, intake: Intake, *, atomic: bool) -> Answer:
+        answer = self._look(intake)
+        if answer.found and atomic:
+            # They are in this item, as `_check_whole` found none: the ids hold only if it stays.
+            intake.drop(answer.found)
+        elif answer.known or answer.found:
+            return answer
+        return self._add(intake)
+
+    def _look(self, intake: Intake) -> Answer:
+        """Return what the log knows about a block and its messages."""
+        known = known_answer(self._tx, intake.id)
+        if known is not None:
+            return known
+        return Answer(found=self._duplicates(intake) if intake.digests is not None else ())
+
+    def _check_whole(self, item: Item) -> None:
+        """Refuse an atomic item with messages that are known, before anything is written."""
+        answers = [self._look(intake) for intake in item.appends]
+        if any(answer.found for answer in answers):
+            raise NotWhole(Result(answers))
+
+    def _add(self, intake: Intake) -> Answer:
+        tx, now, count = self._tx, self._now, len(intake.block)
+        row = self._queues[intake.queue]
+        assert row is not None
+        first = intake.queue << SEQUENCE_BITS | row.next
+        dropped = intake.dropped
+        if count:
+            last = first + count - 1
+            row.next += count
+            row.appended_at = max(now, row.appended_at)
+            tx.run(
+                "add_block", last, count, row.appended_at, len(intake.body), intake.id,
+                intake.partition, intake.body,
+            )  # fmt: skip
+            if intake.digests is not None:
+                pairs = [(d, first + i, now) for i, d in enumerate(intake.digests) if d is not None]
+                tx.many("add_digest", pairs)
+                tx.run("add_digest_block", last, now, b"".join(digest for digest, _, _ in pairs))
+        tx.run("add_receipt", intake.id, now, first, count, dropped)
+        return Answer(first, count, dropped=dropped)
+
+    def _duplicates(self, intake: Intake) -> tuple[tuple[int, int], ...]:
+        row = self._queues[intake.queue]
+        assert row is not None
+        since = self._now - row.queue.settings.dedupe_seconds * SECOND
+        found = []
+        for index, digest in enumerate(intake.digests or ()):
+            if digest is not None:
+                known = self._tx.row("digest", digest)
+                if known is not None and known[1] > since and known[0] >= row.born_id:
+                    found.append((index, known[0]))
+        return tuple(found)
+
+    # Settling
+
+    def _settle_all(self, item: Item) -> tuple[int, ...]:
+        known = self._tx.value("settled", item.id)
+        if known is not None:
+            return _decode_conflicts(known)
+        conflicts = tuple(i for i, s in enumerate(item.settlements) if not self._settle(s))
+        if any(settlement.is_outcome() for settlement in item.settlements):
+            self._tx.run("add_settled", item.id, self._now, _encode_conflicts(conflicts))
+        return conflicts
+
+    def _settle(self, settlement: Settlement) -> bool:
+        """Settle one claim; tell whether it is held, and nothing was finished before."""
+        row = self._tx.row("held_claim", settlement.token, settlement.group)
+        if row is None:
+            return False
+        first, count, block_last, partition, done, handed = row
+        finished = settlement.finished()
+        if done is not None and any(bitmap.overlap(done, finished)):
+            return False
+        handed = bitmap.union(handed or b"", settlement.handed)
+        handed = bitmap.minus(handed, settlement.returned)
+        if not settlement.is_outcome():
+            self._tx.run("mark_handed", settlement.token, handed or None)
+            return True
+        done = bitmap.union(done or b"", finished)
+        remaining = count - bitmap.count(done)
+        self._record(settlement, first, count, block_last, partition)
+        if remaining:
+            self._tx.run("mark_done", settlement.token, remaining, done, handed or None)
+        else:
+            self._tx.run("remove_claim", settlement.token)
+            if partition is not None:
+                self._lanes.setdefault(settlement.group, {})[partition] = None
+        return True
+
+    def _record(
+        self, settlement: Settlement, first: int, count: int, block_last: int, partition: str | None
+    ) -> None:
+        tx, group = self._tx, settlement.group
+        self._done[group] = self._done.get(group, 0) + bitmap.count(settlement.done)
+        if settlement.expired:
+            expired = bitmap.count(settlement.expired)
+            self._expired[group] = self._expired.get(group, 0) + expired
+        if settlement.deferred:
+            token = take_tokens(tx, len(settlement.deferred))
+            tx.many(
+                "add_claim",
+                (
+                    (
+                        token + i, group, first + d.offset, d.count, d.count, block_last, d.due_at,
+                        d.due_at, d.prev_start_time, d.attempts, None, partition,
+                    )
+                    for i, d in enumerate(settlement.deferred)
+                ),
+            )  # fmt: skip
+        for death in settlement.dead:
+            self._dead[group] = self._dead.get(group, 0) + 1
+            body = dead_letter_body(death)
+            tx.run(
+                "add_dead_letter", group, first + death.offset, self._now, death.attempts,
+                death.reason, body,
+            )  # fmt: skip
+        tx.run(
+            "add_outcome", group, block_last, self._now, first, count, encode_outcome(settlement)
+        )
+
+
+def known_answer(tx: Transaction, block_id: bytes) -> Answer | None:
+    """Return what a block id was answered when it was written."""
+    row = tx.row("receipt", block_id)
+    if row is None:
+        return None
+    first, count, dropped = row
+    return Answer(first, count, known=True, dropped=dropped)
+
+
+def _differ(seen: QueueSettings, current: QueueSettings) -> bool:
+    """Tell whether a block is to be looked at again: what it must be, or whether ids count."""
+    return seen is not current and (
+        seen.ordered != current.ordered or (seen.dedupe_seconds > 0) != (current.dedupe_seconds > 0)
+    )

@@ -1,0 +1,255 @@
+"""Ordered queues: a partition is out with one owner at a time, in push order."""
+
+import asyncio
+
+import pytest
+
+from forebay.log.values import Append, Group, Queue, Room
+from forebay.model import Block, Message, Rejected
+from tests.conformance.rigs import Rig
+from tests.conformance.steps import (
+    ALL,
+    SECOND,
+    append_of,
+    bits,
+    counts,
+    defer,
+    drain,
+    finish,
+    first_texts,
+    push,
+    stored,
+    take,
+    unfinished,
+)
+
+
+async def ordered(rig: Rig) -> tuple[Queue, Group]:
+    """An ordered queue with a group."""
+    queue = await rig.log.create_queue("orders", {"ordered": True})
+    return queue, await rig.log.create_group(queue, "workers")
+
+
+async def test_a_partition_is_out_with_one_owner_at_a_time(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", "a2", partition="a")
+    (claim,) = await take(rig.log, group, "one")
+    await push(rig.log, queue, "a3", partition="a")
+    assert await take(rig.log, group, "two") == []
+    assert await take(rig.log, group, "one") == []
+    await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0))])
+    assert await take(rig.log, group, "two") == []
+    await finish_rest(rig, group, "one")
+    assert unfinished(await take(rig.log, group, "two")) == ["a3"]
+
+
+async def finish_rest(rig: Rig, group: Group, owner: str) -> None:
+    """Finish what an owner holds, by way of a reclaim."""
+    claims = (await rig.log.reclaim(group, "tidy", ALL, of=[owner])).claims
+    await finish(rig.log, *claims)
+
+
+async def test_a_stuck_partition_holds_up_nobody_else(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", partition="a")
+    await take(rig.log, group, "stuck")
+    for n in range(3):
+        await push(rig.log, queue, f"a{n + 2}", partition="a")
+        await push(rig.log, queue, f"b{n}", partition="b")
+        await push(rig.log, queue, f"c{n}", partition="c")
+    found = await drain(rig.log, group, "two")
+    assert [text for text in found if text[0] == "b"] == ["b0", "b1", "b2"]
+    assert [text for text in found if text[0] == "c"] == ["c0", "c1", "c2"]
+    assert not [text for text in found if text[0] == "a"]
+    assert (await counts(rig.log, group)).ready == 3
+    await finish_rest(rig, group, "stuck")
+    assert await drain(rig.log, group, "two") == ["a2", "a3", "a4"]
+
+
+async def test_blocks_of_a_partition_come_together_in_order(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for n in range(4):
+        await push(rig.log, queue, f"a{n}", f"A{n}", partition="a")
+    claims = await take(rig.log, group)
+    assert unfinished(claims) == [f"{x}{n}" for n in range(4) for x in "aA"]
+    await finish(rig.log, *claims[:2])
+    await push(rig.log, queue, "a9", partition="a")
+    assert await take(rig.log, group) == []
+    await finish(rig.log, *claims[2:])
+    assert await drain(rig.log, group) == ["a9"]
+
+
+async def test_room_cuts_the_first_block_of_a_partition(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", "a2", "a3", partition="a")
+    await push(rig.log, queue, "a4", partition="a")
+    found = []
+    while claims := await take(rig.log, group, room=Room(2)):
+        found.append(unfinished(claims))
+        await finish(rig.log, *claims)
+    assert found == [["a1", "a2"], ["a3", "a4"]]
+
+
+async def test_a_named_partition_is_taken_alone(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for text in ("a1", "b1", "a2", "c1", "b2"):
+        await push(rig.log, queue, text, partition=text[0])
+    claimed = await rig.log.claim(group, "owner", ALL, partition="b")
+    assert first_texts(claimed) == [["b1"], ["b2"]]
+    assert list((await rig.log.claim(group, "owner", ALL, partition="b")).claims) == []
+    assert list((await rig.log.claim(group, "owner", ALL, partition="none")).claims) == []
+    await finish(rig.log, *claimed.claims)
+    await push(rig.log, queue, "b3", partition="b")
+    claimed = await rig.log.claim(group, "owner", Room(1), partition="b")
+    assert first_texts(claimed) == [["b3"]]
+    assert sorted(unfinished(await take(rig.log, group))) == ["a1", "a2", "c1"]
+
+
+async def test_the_default_partition_is_one_too(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "1")
+    await push(rig.log, queue, "a1", partition="a")
+    assert first_texts(await rig.log.claim(group, "owner", ALL, partition="")) == [["1"]]
+    await push(rig.log, queue, "2")
+    assert unfinished(await take(rig.log, group)) == ["a1"]
+
+
+async def test_a_deferral_keeps_its_partition_waiting(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", "a2", partition="a")
+    await push(rig.log, queue, "b1", partition="b")
+    await push(rig.log, queue, "a3", partition="a")
+    claimed = await rig.log.claim(group, "owner", Room(2), partition="a")
+    due_at = rig.clock.now() + 10 * SECOND
+    await defer(rig.log, claimed.claims[0], due_at, attempts=1)
+    assert await drain(rig.log, group) == ["b1"]
+    assert list((await rig.log.claim(group, "owner", ALL, partition="a")).claims) == []
+    rig.clock.set(due_at)
+    assert await take(rig.log, group) == []
+    (back,) = (await rig.log.due(group, "owner", ALL)).claims
+    assert unfinished([back]) == ["a1", "a2"]
+    assert await take(rig.log, group) == []
+    await finish(rig.log, back)
+    assert await drain(rig.log, group) == ["a3"]
+
+
+async def test_deferred_runs_of_a_partition_come_back_in_order(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for n in range(4):
+        await push(rig.log, queue, f"a{n}", f"A{n}", partition="a")
+    claims = await take(rig.log, group)
+    due_at = rig.clock.now() + SECOND
+    for claim in reversed(claims):
+        await defer(rig.log, claim, due_at)
+    rig.clock.set(due_at)
+    back = (await rig.log.due(group, "owner", ALL)).claims
+    assert unfinished(back) == [f"{x}{n}" for n in range(4) for x in "aA"]
+
+
+@pytest.mark.parametrize("way", ["retire", "silent"])
+async def test_runs_that_change_hands_stay_together(rig: Rig, way: str) -> None:
+    """Whoever has the earlier run of a partition gets the later one too."""
+    queue, group = await ordered(rig)
+    for text in ("a1", "a2", "b1", "a3"):
+        await push(rig.log, queue, text, partition=text[0])
+    await take(rig.log, group, "old")
+
+    async def next_runs(owner: str, room: Room) -> list[list[str]]:
+        if way == "retire":
+            return first_texts(await rig.log.due(group, owner, room))
+        return first_texts(await rig.log.reclaim(group, owner, room, of=["old"]))
+
+    if way == "retire":
+        await rig.log.retire("old")
+    assert await next_runs("one", Room(1)) == [["a1"]]
+    assert await next_runs("two", ALL) == [["b1"]]
+    assert await next_runs("one", Room(1)) == [["a2"]]
+    await finish_rest(rig, group, "one")
+    assert await next_runs("two", ALL) == [["a3"]]
+
+
+async def test_a_run_does_not_overtake_a_deferral(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", partition="a")
+    await push(rig.log, queue, "a2", partition="a")
+    first, _ = await take(rig.log, group, "old")
+    due_at = rig.clock.now() + 10 * SECOND
+    await defer(rig.log, first, due_at)
+    await rig.log.retire("old")
+    assert list((await rig.log.due(group, "new", ALL)).claims) == []
+    rig.clock.set(due_at)
+    found: list[str] = []
+    while claims := (await rig.log.due(group, "new", ALL)).claims:
+        found += unfinished(claims)
+    assert found == ["a1", "a2"]
+
+
+async def test_a_block_of_several_partitions_is_rejected(rig: Rig) -> None:
+    queue, _ = await ordered(rig)
+    mixed = Block.of([Message(b"1", "a"), Message(b"2", "b")])
+    with pytest.raises(Rejected):
+        await rig.log.commit([append_of(queue, "good", partition="a"), Append.of(queue, mixed)])
+    assert await stored(rig.log, queue) == []
+
+
+@pytest.mark.parametrize("room", [ALL, Room(150)])
+async def test_many_partitions_of_one_message_are_all_delivered(rig: Rig, room: Room) -> None:
+    queue, group = await ordered(rig)
+    for start in range(0, 2000, 500):
+        await rig.log.commit(
+            [append_of(queue, str(n), partition=f"p{n}") for n in range(start, start + 500)]
+        )
+    assert sorted(map(int, await drain(rig.log, group, room=room))) == list(range(2000))
+    assert (await counts(rig.log, group)).done == 2000
+
+
+async def test_many_partitions_interleaved_keep_their_order(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await rig.log.commit(
+        [append_of(queue, f"p{n % 7}.{n}", partition=f"p{n % 7}") for n in range(70)]
+    )
+    found = await drain(rig.log, group, room=Room(3))
+    for lane in range(7):
+        numbers = [int(text[3:]) for text in found if text.startswith(f"p{lane}.")]
+        assert numbers == [n for n in range(70) if n % 7 == lane]
+
+
+async def test_a_late_group_does_not_see_older_messages(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", partition="a")
+    await push(rig.log, queue, "b1", partition="b")
+    late = await rig.log.create_group(queue, "late", "latest")
+    assert await take(rig.log, late) == []
+    assert list((await rig.log.claim(late, "owner", ALL, partition="a")).claims) == []
+    await push(rig.log, queue, "a2", partition="a")
+    assert await drain(rig.log, late) == ["a2"]
+    assert list((await rig.log.claim(late, "owner", ALL, partition="b")).claims) == []
+    assert sorted(await drain(rig.log, group)) == ["a1", "a2", "b1"]
+
+
+async def test_groups_have_their_own_partitions(rig: Rig) -> None:
+    queue, one = await ordered(rig)
+    other = await rig.log.create_group(queue, "other")
+    await push(rig.log, queue, "a1", partition="a")
+    await take(rig.log, one, "stuck")
+    assert await drain(rig.log, other) == ["a1"]
+
+
+async def test_concurrent_claims_do_not_share_a_partition(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await rig.log.commit(
+        [append_of(queue, f"p{n % 10}.{n}", partition=f"p{n % 10}") for n in range(60)]
+    )
+    claimed = await asyncio.gather(
+        *[rig.log.claim(group, f"owner-{n}", Room(5)) for n in range(20)]
+    )
+    owners: dict[str | None, set[int]] = {}
+    for number, answer in enumerate(claimed):
+        for claim in answer.claims:
+            owners.setdefault(claim.block.partition, set()).add(number)
+    assert owners
+    assert all(len(numbers) == 1 for numbers in owners.values())
+    for number in range(20):
+        await finish_rest(rig, group, f"owner-{number}")
+    await drain(rig.log, group)
+    assert (await counts(rig.log, group)).done == 60
