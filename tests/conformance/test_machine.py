@@ -58,7 +58,7 @@ T = TypeVar("T")
 OWNERS = ("one", "two", "three")
 PARTITIONS = ("", "p", "q")
 KINDS = ("deferred", "done", "leave", "dead", "deferred", "handed", "expired", "returned")
-STEPS = 30
+STEPS = 40
 
 owners = st.sampled_from(OWNERS)
 rooms = st.one_of(
@@ -339,13 +339,15 @@ class LogMachine(RuleBasedStateMachine):
         owner=owners,
         room=rooms,
         of=st.lists(owners, max_size=2),
-        silent=st.sampled_from([0.5, 30.0]),
+        seconds=st.sampled_from([30.0, 29.999999, 0.0]),
     )
-    def reclaim(self, pick: int, owner: str, room: Room, of: list[str], silent: float) -> None:
+    def reclaim(self, pick: int, owner: str, room: Room, of: list[str], seconds: float) -> None:
+        """Wait, and take over from the owners named and from the silent ones."""
         both = self.pick_group(pick)
+        self.rig.clock.advance(seconds=seconds)
 
         def asked(log: Log, group: Group) -> Coroutine[Any, Any, Claimed]:
-            return log.reclaim(group, owner, room, of=of, silent_seconds=silent)
+            return log.reclaim(group, owner, room, of=of, silent_seconds=30.0)
 
         expected = self.run(asked(self.oracle, both.oracle))
         self.keep(expected, self.run(asked(self.subject, both.subject)))

@@ -5,10 +5,13 @@ function that runs it. `COMMANDS` is the whole list; nothing is found by import 
 """
 
 import argparse
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from forebay import __version__
+from forebay.app import commands
+from forebay.model import ForebayError
 
 __all__ = ["COMMANDS", "Command", "build_parser", "main"]
 
@@ -33,29 +36,44 @@ def _version(_: argparse.Namespace) -> int:
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command(name="version", summary="print the version and exit", run=_version),
+    Command(
+        "demo",
+        "push, claim and settle messages, and print the ledger",
+        commands.demo,
+        commands.declare_demo,
+    ),
+    Command("ledger", "print where all messages are", commands.ledger, commands.declare_store),
+    Command(
+        "upkeep",
+        "one round of upkeep: sweep the SQL inbox, drop what is past retention",
+        commands.upkeep,
+        commands.declare_store,
+    ),
+    Command("version", "print the version and exit", _version),
 )
 
 
-def build_parser(commands: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
+def build_parser(known: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser with one subparser per command."""
     parser = argparse.ArgumentParser(
         prog="forebay", description="Forebay: a durable queue for data pipelines."
     )
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     subparsers = parser.add_subparsers(title="commands", metavar="command", dest="command")
-    for command in commands:
-        subparser = subparsers.add_parser(
-            command.name, help=command.summary, description=command.summary
-        )
+    for command in known:
+        subparser = subparsers.add_parser(command.name, help=command.summary, description=command.summary)
         command.declare(subparser)
         subparser.set_defaults(run=command.run)
     return parser
 
 
-def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMANDS) -> int:
-    """Run one command and return its exit status (2 for a usage error, 130 when interrupted)."""
-    parser = build_parser(commands)
+def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS) -> int:
+    """Run one command and return its exit status.
+
+    0 is success, 1 a finding (the ledger doesn't balance), 2 a usage error, 3 an error that Forebay
+    explains on standard error, 130 an interruption.
+    """
+    parser = build_parser(known)
     arguments = parser.parse_args(argv)
     if arguments.command is None:
         parser.print_help()
@@ -63,5 +81,8 @@ def main(argv: Sequence[str] | None = None, commands: Sequence[Command] = COMMAN
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
+    except ForebayError as error:
+        print(f"forebay: {error}", file=sys.stderr)
+        return 3
     except KeyboardInterrupt:
         return 130

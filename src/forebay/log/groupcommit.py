@@ -79,7 +79,7 @@ class GroupCommit:
         self,
         intakes: Sequence[Intake],
         settlements: Sequence[Settlement],
-        id: bytes | None,  # noqa: A002 - the word of the design
+        id: bytes | None,
         *,
         atomic: bool,
     ) -> Receipt:

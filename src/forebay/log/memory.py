@@ -1,6 +1,7 @@
 """MemoryLog: the log in plain dictionaries. The oracle for the others, and the log for tests.
 
 Nothing survives the process. It is written to be read: linear scans where the others have an index.
+It is long because it holds the whole seam in one place, to be read beside it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from forebay.log.registry import (
     unknown_queue,
 )
 from forebay.log.values import (
+    ROOM,
     Append,
     Appended,
     Claim,
@@ -178,9 +180,7 @@ class MemoryLog:
     async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
         queue = await self.queue(name)
         changed = change_settings(queue.settings, settings)
-        self._queues[queue.number].queue = Queue(
-            queue.number, queue.name, changed, queue.created_at
-        )
+        self._queues[queue.number].queue = Queue(queue.number, queue.name, changed, queue.created_at)
         return self._queues[queue.number].queue
 
     async def queue(self, name: str) -> Queue:
@@ -235,7 +235,7 @@ class MemoryLog:
         appends: Sequence[Append] = (),
         settlements: Sequence[Settlement] = (),
         *,
-        id: bytes | None = None,  # noqa: A002 - the word of the design
+        id: bytes | None = None,
         atomic: bool = False,
     ) -> Receipt:
         intakes = [Intake(a, self._live(a.queue).queue, self._limits) for a in appends]
@@ -304,9 +304,7 @@ class MemoryLog:
             held.appended_at = max(now, held.appended_at)
             held.next += count
             held.blocks.append(
-                StoredBlock(
-                    first, count, intake.id, held.appended_at, intake.partition, intake.body
-                )
+                StoredBlock(first, count, intake.id, held.appended_at, intake.partition, intake.body)
             )
         for index, digest in enumerate(intake.digests or ()):
             if digest is not None:
@@ -352,15 +350,19 @@ class MemoryLog:
         group.dead += len(settlement.dead)
         for d in settlement.deferred:
             self._add_claim(
-                claim.group, claim.first + d.offset, d.count, claim.block, None, d.due_at,
-                d.attempts, d.prev_start_time,
-            )  # fmt: skip
+                claim.group,
+                claim.first + d.offset,
+                d.count,
+                claim.block,
+                owner=None,
+                start_time=d.due_at,
+                attempts=d.attempts,
+                prev_start_time=d.prev_start_time,
+            )
         for death in settlement.dead:
             message_id = claim.first + death.offset
             body = dead_letter_body(death)
-            group.dead_letters[message_id] = DeadLetter(
-                message_id, now, death.reason, death.attempts, body
-            )
+            group.dead_letters[message_id] = DeadLetter(message_id, now, death.reason, death.attempts, body)
         body = encode_outcome(settlement)
         group.outcomes.append(decode_outcome(claim.first, now, claim.count, body))
         if not claim.remaining():
@@ -369,7 +371,7 @@ class MemoryLog:
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = Room(), *, partition: str | None = None
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
     ) -> Claimed:
         held, state = self._live(group.queue), self._group(group)
         self._owners.setdefault(owner, self._clock.now())
@@ -379,15 +381,11 @@ class MemoryLog:
             runs = self._next_runs(held, state, room)
         claims = []
         for block, first, count in runs:
-            claims.append(
-                self._add_claim(group.number, first, count, block, owner, block.appended_at)
-            )
+            claims.append(self._add_claim(group.number, first, count, block, owner=owner, start_time=block.appended_at))
             state.claimed += count
         return self._claimed(claims)
 
-    def _next_runs(
-        self, held: _Queue, state: _Group, room: Room
-    ) -> list[tuple[StoredBlock, int, int]]:
+    def _next_runs(self, held: _Queue, state: _Group, room: Room) -> list[tuple[StoredBlock, int, int]]:
         runs = []
         space = Space(room)
         for block in held.from_sequence(state.position):
@@ -427,7 +425,7 @@ class MemoryLog:
                     return runs
         return runs
 
-    async def due(self, group: Group, owner: str, room: Room = Room()) -> Claimed:
+    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
         self._group(group)
         now = self._clock.now()
         self._owners.setdefault(owner, now)
@@ -446,7 +444,7 @@ class MemoryLog:
         self,
         group: Group,
         owner: str,
-        room: Room = Room(),
+        room: Room = ROOM,
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
@@ -505,12 +503,13 @@ class MemoryLog:
             for c in self._claims.values()
         )
 
-    def _add_claim(  # noqa: PLR0913 - the columns of a claim
+    def _add_claim(
         self,
         group: int,
         first: int,
         count: int,
         block: StoredBlock,
+        *,
         owner: str | None,
         start_time: int,
         attempts: int = 0,
@@ -560,9 +559,7 @@ class MemoryLog:
             blocks.append(block)
         return blocks
 
-    async def dead_letters(
-        self, group: Group, *, after: int = 0, limit: int = 100
-    ) -> list[DeadLetter]:
+    async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         letters = sorted(self._group(group).dead_letters.items())
         return [letter for message_id, letter in letters if message_id > after][:limit]
 
@@ -571,25 +568,18 @@ class MemoryLog:
         return [
             outcome
             for outcome in self._group(group).outcomes
-            if found and found[0].first <= min(first, outcome.first)
-            and outcome.first <= found[0].last
+            if found and found[0].first <= min(first, outcome.first) and outcome.first <= found[0].last
         ][:limit]
 
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
-        return [
-            block
-            for first, block in sorted(self._quarantine.items())
-            if queue_of(first) == queue.number
-        ]
+        return [block for first, block in sorted(self._quarantine.items()) if queue_of(first) == queue.number]
 
     async def stats(self) -> Stats:
         stats = []
         for queue in await self.queues():
             held = self._queues[queue.number]
             groups = [self._group_stats(held, group) for group in await self.groups(queue)]
-            stats.append(
-                QueueStats(queue=queue, next=held.next, floor=held.floor, groups=groups)
-            )
+            stats.append(QueueStats(queue=queue, next=held.next, floor=held.floor, groups=groups))
         return Stats(self._clock.now(), stats)
 
     def _group_stats(self, held: _Queue, group: Group) -> GroupStats:
@@ -634,6 +624,9 @@ class MemoryLog:
         return resolve(Answer(answer.first, answer.count, known=True, dropped=answer.dropped))
 
     # Upkeep
+
+    async def sweep(self, limit: int = 10_000) -> int:  # noqa: ARG002 - there is no inbox
+        return 0
 
     async def trim(self) -> Trimmed:
         now, dropped = self._clock.now(), 0

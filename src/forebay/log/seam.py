@@ -21,6 +21,7 @@ from types import TracebackType
 from typing import Any, Protocol, Self
 
 from forebay.log.values import (
+    ROOM,
     Append,
     Claimed,
     DeadLetter,
@@ -95,7 +96,7 @@ class Log(Protocol):
         appends: Sequence[Append] = (),
         settlements: Sequence[Settlement] = (),
         *,
-        id: bytes | None = None,  # noqa: A002 - the word of the design
+        id: bytes | None = None,
         atomic: bool = False,
     ) -> Receipt:
         """Append blocks and settle outcomes, durably.
@@ -109,7 +110,7 @@ class Log(Protocol):
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = ..., *, partition: str | None = None
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
     ) -> Claimed:
         """The next messages of a group, held by `owner` from now on.
 
@@ -118,7 +119,7 @@ class Log(Protocol):
         """
         ...
 
-    async def due(self, group: Group, owner: str, room: Room = ...) -> Claimed:
+    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
         """Deferred messages whose time has come, and claims that were given back, by their time."""
         ...
 
@@ -130,7 +131,7 @@ class Log(Protocol):
         self,
         group: Group,
         owner: str,
-        room: Room = ...,
+        room: Room = ROOM,
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
@@ -156,9 +157,7 @@ class Log(Protocol):
         """
         ...
 
-    async def dead_letters(
-        self, group: Group, *, after: int = 0, limit: int = 100
-    ) -> list[DeadLetter]:
+    async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         """Dead letters by message id, from the first id past `after`."""
         ...
 
@@ -188,6 +187,13 @@ class Log(Protocol):
         ...
 
     # Upkeep
+
+    async def sweep(self, limit: int = 10_000) -> int:
+        """Move messages that users left in the log's inbox into blocks; how many there were.
+
+        Only a log that users can write to directly has an inbox: see `forebay.push()` of PostgreSQL.
+        """
+        ...
 
     async def trim(self) -> Trimmed:
         """Drop what retention no longer holds: blocks, remembered ids, outcomes, old stages."""

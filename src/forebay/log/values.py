@@ -19,7 +19,6 @@ from forebay.model import (
     bitmap,
     decode,
     encode,
-    mint,
     sequence_of,
     verify,
 )
@@ -68,9 +67,11 @@ class Append(msgspec.Struct, frozen=True):
     body: bytes
 
     @classmethod
-    def of(cls, queue: Queue | int, block: Block) -> Append:
-        """Encode `block` for `queue`."""
+    def of(cls, queue: Queue | int, block: Block | Sequence[Message]) -> Append:
+        """Encode a block for a queue; messages become a block with a fresh id."""
         number = queue if isinstance(queue, int) else queue.number
+        if not isinstance(block, Block):
+            block = Block.of(block)
         return cls(number, block, encode(block))
 
 
@@ -93,10 +94,7 @@ class Appended(msgspec.Struct, frozen=True):
             return list(range(self.first, self.first + self.count))
         fresh = iter(range(self.first, self.first + self.count))
         total = self.count + len(self.duplicates)
-        return [
-            self.duplicates[index] if index in self.duplicates else next(fresh)
-            for index in range(total)
-        ]
+        return [self.duplicates[index] if index in self.duplicates else next(fresh) for index in range(total)]
 
 
 class Deferral(msgspec.Struct, frozen=True, array_like=True):
@@ -141,9 +139,7 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
         """The bitmap of all messages that this settlement finishes."""
         bits = bitmap.union(bitmap.empty(self.count), self.done)
         bits = bitmap.union(bits, self.expired)
-        offsets = [
-            offset for d in self.deferred for offset in range(d.offset, d.offset + d.count)
-        ]
+        offsets = [offset for d in self.deferred for offset in range(d.offset, d.offset + d.count)]
         offsets.extend(death.offset for death in self.dead)
         return bitmap.union(bits, bitmap.of(offsets, self.count)) if offsets else bits
 
@@ -220,7 +216,7 @@ class Claim(msgspec.Struct, frozen=True):
         """How many messages are not finished."""
         return self.count - bitmap.count(self.done)
 
-    def settle(  # noqa: PLR0913 - one keyword per kind of outcome, as in Settlement
+    def settle(
         self,
         *,
         done: bytes = b"",
@@ -262,6 +258,10 @@ class Room(msgspec.Struct, frozen=True):
 
     messages: int = 5_000
     bytes: int = 64 * 1024 * 1024
+
+
+ROOM = Room()
+"""Room enough for most."""
 
 
 class DeadLetter(msgspec.Struct, frozen=True):

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     Connection = asyncpg.Connection[asyncpg.Record] | PoolConnectionProxy[asyncpg.Record]
 
 PACKAGE: Final = "forebay.log.postgres"
-VERSION_MIN: Final = 140_000
+MAJOR_MIN: Final = 14
 
 _SESSION: Final = {
     "application_name": "forebay",
@@ -111,7 +111,7 @@ def in_our_words() -> Iterator[None]:
     try:
         yield
     except _AWAY as error:
-        text = f"PostgreSQL is away: {error or type(error).__name__}"
+        text = f"PostgreSQL is away: {str(error) or type(error).__name__}"
         hint = "try again with the same id: whether it was written is not known"
         raise Unavailable(text, hint=hint, retry_after_seconds=1.0) from error
     except asyncpg.DataError as error:
@@ -119,10 +119,9 @@ def in_our_words() -> Iterator[None]:
 
 
 async def _migrate(connection: Connection, spans: dict[str, int]) -> None:
-    if connection.get_server_version() < (VERSION_MIN // 10_000,):
-        version = connection.get_server_version()
-        text = f"PostgreSQL {version.major} is too old"
-        raise Misconfigured(text, hint=f"use {VERSION_MIN // 10_000} or newer")
+    server = connection.get_server_version()
+    if server.major < MAJOR_MIN:
+        raise Misconfigured(f"PostgreSQL {server.major} is too old", hint=f"use {MAJOR_MIN} or newer")
     migrations = load_migrations(PACKAGE)
     functions = (resources.files(PACKAGE) / "functions.sql").read_text(encoding="utf-8")
     digest = sha256(functions.encode()).hexdigest()

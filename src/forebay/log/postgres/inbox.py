@@ -25,11 +25,12 @@ if TYPE_CHECKING:
 BLOCK_MESSAGES = 1_000
 
 
-async def sweep(  # noqa: PLR0913 - what the log knows
+async def sweep(
     database: Database,
     sql: Mapping[str, str],
     queues: Mapping[int, Queue],
     limits: Limits,
+    *,
     now: int | None,
     limit: int,
 ) -> int:
@@ -59,9 +60,7 @@ async def sweep(  # noqa: PLR0913 - what the log knows
 
 def _message(row: asyncpg.Record, limits: Limits) -> Message:
     headers = msgspec.json.decode(row["headers"]) if row["headers"] else None
-    message = Message(
-        row["payload"], row["partition"], row["transaction_id"], headers, row["start_time"]
-    )
+    message = Message(row["payload"], row["partition"], row["transaction_id"], headers, row["start_time"])
     check_block(Block.of([message]), limits)
     return message
 

@@ -46,6 +46,7 @@ from forebay.log.registry import (
 )
 from forebay.log.sqlfile import load_statements
 from forebay.log.values import (
+    ROOM,
     Append,
     Claim,
     Claimed,
@@ -91,7 +92,7 @@ _SECOND: Final = 1_000_000
 class PostgresLog:
     """See the module."""
 
-    def __init__(  # noqa: PLR0913 - settings with defaults, by keyword
+    def __init__(
         self,
         dsn: str,
         *,
@@ -104,9 +105,7 @@ class PostgresLog:
         timeout_seconds: float = 30.0,
         retry_seconds: float = 5.0,
     ) -> None:
-        self._database = Database(
-            dsn, connections_max=connections_max, timeout_seconds=timeout_seconds
-        )
+        self._database = Database(dsn, connections_max=connections_max, timeout_seconds=timeout_seconds)
         self._clock = clock
         self._limits = limits or Limits()
         self._remember_us = int(remember_seconds * _SECOND)
@@ -261,9 +260,7 @@ class PostgresLog:
         id: bytes | None = None,
         atomic: bool = False,
     ) -> Receipt:
-        intakes = [
-            Intake(a, await self._known_queue(a.queue), self._limits) for a in appends
-        ]
+        intakes = [Intake(a, await self._known_queue(a.queue), self._limits) for a in appends]
         latest = (self._clock or SystemClock()).now() + ID_SKEW_US
         for block_id in [*(intake.id for intake in intakes), *([id] if id else [])]:
             if (id_time(block_id) or 0) > latest:
@@ -315,7 +312,7 @@ class PostgresLog:
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = Room(), *, partition: str | None = None
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
     ) -> Claimed:
         Space(room)
         queue = await self._known_queue(group.queue)
@@ -324,10 +321,18 @@ class PostgresLog:
             return await self._claimed(group, "claim_ordered", *arguments, partition)
         return await self._claimed(group, "claim", *arguments)
 
-    async def due(self, group: Group, owner: str, room: Room = Room()) -> Claimed:
+    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
         Space(room)
         return await self._claimed(
-            group, "take_over", self._now(), group.number, owner, room.messages, room.bytes, None, None
+            group,
+            "take_over",
+            self._now(),
+            group.number,
+            owner,
+            room.messages,
+            room.bytes,
+            None,
+            None,
         )
 
     async def heartbeat(self, owner: str) -> None:
@@ -338,7 +343,7 @@ class PostgresLog:
         self,
         group: Group,
         owner: str,
-        room: Room = Room(),
+        room: Room = ROOM,
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
@@ -417,9 +422,7 @@ class PostgresLog:
             if row["last"] in bodies
         ]  # fmt: skip
 
-    async def dead_letters(
-        self, group: Group, *, after: int = 0, limit: int = 100
-    ) -> list[DeadLetter]:
+    async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         async with self._database.connection() as connection:
             await _check_group(connection, group)
             rows = await connection.fetch(SQL["dead_letters"], group.number, after, limit)
@@ -521,7 +524,7 @@ class PostgresLog:
         """Move messages that forebay.push() left in the inbox into blocks; how many there were."""
         await self._make_pieces()
         queues = {queue.number: queue for queue in await self.queues()}
-        return await sweep(self._database, SQL, queues, self._limits, self._now(), limit)
+        return await sweep(self._database, SQL, queues, self._limits, now=self._now(), limit=limit)
 
     # Odds
 

@@ -28,18 +28,14 @@ def claim_of_row(group: int, row: asyncpg.Record) -> Claim:
     """A claim with its block."""
     (token, first, count, done, handed, attempts, start_time, prev_start_time,
      last, block_count, block_id, appended_at, partition, body) = row  # fmt: skip
-    block = StoredBlock(
-        last - block_count + 1, block_count, block_id.bytes, appended_at, partition, body
-    )
+    block = StoredBlock(last - block_count + 1, block_count, block_id.bytes, appended_at, partition, body)
     return Claim(
         token, group, first, count, from_bits(done), from_bits(handed), attempts, start_time,
         prev_start_time, block,
     )  # fmt: skip
 
 
-def group_stats_of_row(
-    row: asyncpg.Record, upcoming: int, held: int, deferred: int
-) -> GroupStats:
+def group_stats_of_row(row: asyncpg.Record, upcoming: int, held: int, deferred: int) -> GroupStats:
     """A group's counters; `upcoming` is the queue's next sequence number."""
     accepted = upcoming - row["start"]
     return GroupStats(

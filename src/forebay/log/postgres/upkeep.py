@@ -56,9 +56,7 @@ async def trim(
     return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed)
 
 
-async def _drop(
-    database: Database, sql: Mapping[str, str], parent: str, lower: int, now: int | None
-) -> int:
+async def _drop(database: Database, sql: Mapping[str, str], parent: str, lower: int, now: int | None) -> int:
     async with database.transaction() as connection:
         await connection.execute(LOCK_WAIT)
         if parent == "block":

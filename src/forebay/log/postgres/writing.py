@@ -27,7 +27,8 @@ if TYPE_CHECKING:
 ID_SKEW_US: Final = 86_400 * 1_000_000
 """How far ahead of the log's clock the time in an id may be."""
 
-WRITE: Final = "SELECT * FROM forebay.write(" + ", ".join(f"${n}" for n in range(1, 33)) + ")"
+_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 33))
+WRITE: Final = f"SELECT * FROM forebay.write({_ARGUMENTS})"  # noqa: S608 - placeholders only
 
 _NO_DIGEST: Final = bytes(16)
 _MIRROR: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -43,19 +44,13 @@ def from_bits(bits: BitString) -> bytes:
     return bytes(bits.bytes).translate(_MIRROR)
 
 
-async def write(
-    connection: Connection, items: Sequence[Item], now: int | None
-) -> list[Result | Exception]:
+async def write(connection: Connection, items: Sequence[Item], now: int | None) -> list[Result | Exception]:
     """Write the items in the connection's transaction, or in one of its own."""
-    appends = [
-        (i, n, intake) for i, item in enumerate(items) for n, intake in enumerate(item.appends)
-    ]
+    appends = [(i, n, intake) for i, item in enumerate(items) for n, intake in enumerate(item.appends)]
     appends.sort(key=lambda entry: entry[2].queue)
     settlers = [i for i, item in enumerate(items) if item.settlements]
     settlements = [
-        (k, n, s)
-        for k, i in enumerate(settlers, start=1)
-        for n, s in enumerate(items[i].settlements)
+        (k, n, s) for k, i in enumerate(settlers, start=1) for n, s in enumerate(items[i].settlements)
     ]
     settlements.sort(key=lambda entry: (entry[2].group, entry[2].token))
     ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]

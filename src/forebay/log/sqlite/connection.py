@@ -133,7 +133,7 @@ class Session:
             connection = connect(self._path, create=self._writes)
             try:
                 if self._failed and self._writes:
-                    connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    _copy_anew(connection)
                 if not self._writes:
                     connection.execute("PRAGMA query_only = ON")
             except apsw.Error:
@@ -163,3 +163,10 @@ def connect(path: Path, *, create: bool) -> apsw.Connection:
         connection.close(True)
         raise
     return connection
+
+
+def _copy_anew(connection: apsw.Connection) -> None:
+    """Write what the write-ahead log holds into the file, and begin a new one."""
+    row = connection.execute("PRAGMA wal_checkpoint(TRUNCATE)").fetchone()
+    if row is None or row[0]:
+        raise apsw.BusyError("a reader holds up the recovery from a failed write")

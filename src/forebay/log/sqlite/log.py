@@ -277,6 +277,9 @@ class SqliteLog:
 
     # Upkeep
 
+    async def sweep(self, limit: int = 10_000) -> int:  # noqa: ARG002 - there is no inbox
+        return 0
+
     async def trim(self) -> Trimmed:
         now, blocks, receipts = self._clock.now(), 0, 0
         await self._repeat(catalogue.sweep_groups)
