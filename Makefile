@@ -57,8 +57,9 @@ format: setup ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: setup ## check the documents: links and commands they mention
-	$(BIN)/python -m pytest tests/tidy -k "link or make"
+docs: setup ## write the reference pages from the code, and check all documents
+	$(BIN)/python tools/reference.py
+	$(BIN)/python -m pytest tests/tidy -k "link or make or reference"
 
 clean: ## remove the environment and all caches
 	rm -rf $(VENV) dist build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis

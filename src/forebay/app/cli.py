@@ -86,3 +86,7 @@ def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS)
         return 3
     except KeyboardInterrupt:
         return 130
+
+
+if __name__ == "__main__":
+    sys.exit(main())

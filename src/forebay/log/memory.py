@@ -381,7 +381,9 @@ class MemoryLog:
             runs = self._next_runs(held, state, room)
         claims = []
         for block, first, count in runs:
-            claims.append(self._add_claim(group.number, first, count, block, owner=owner, start_time=block.appended_at))
+            claims.append(
+                self._add_claim(group.number, first, count, block, owner=owner, start_time=block.appended_at)
+            )
             state.claimed += count
         return self._claimed(claims)
 

@@ -212,6 +212,12 @@ class Claim(msgspec.Struct, frozen=True):
     prev_start_time: int | None
     block: StoredBlock
 
+    def unfinished(self) -> list[tuple[int, Message]]:
+        """The messages that are left to do, each with its offset in the claim."""
+        block, begin = self.block.decode(), self.first - self.block.first
+        left = bitmap.minus(bitmap.full(self.count), self.done)
+        return [(offset, block.message(begin + offset)) for offset in bitmap.indexes(left)]
+
     def remaining(self) -> int:
         """How many messages are not finished."""
         return self.count - bitmap.count(self.done)

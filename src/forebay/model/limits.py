@@ -30,11 +30,17 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a push may hold; sizes in bytes."""
 
     message_bytes_max: int = 1 << 20
+    """The payload of a message."""
     headers_bytes_max: int = 16 << 10
+    """All keys and values of a message's headers together."""
     block_messages_max: int = 10_000
+    """Messages in a block."""
     block_bytes_max: int = 16 << 20
+    """The body of a block before compression."""
     transaction_id_bytes_max: int = 255
+    """A transaction id."""
     partition_bytes_max: int = 255
+    """The name of a partition."""
 
     def __post_init__(self) -> None:
         """Refuse limits that the block format cannot keep."""

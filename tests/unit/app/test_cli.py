@@ -36,7 +36,7 @@ def test_a_command_gets_its_arguments_and_gives_the_status() -> None:
         return status
 
     command = Command(name="probe", summary="give a status", run=run, declare=declare)
-    assert main(["probe", "--status", "7"], commands=[command]) == 7
+    assert main(["probe", "--status", "7"], known=[command]) == 7
 
 
 def test_an_interrupt_ends_with_status_130() -> None:
@@ -44,4 +44,4 @@ def test_an_interrupt_ends_with_status_130() -> None:
         raise KeyboardInterrupt
 
     command = Command(name="probe", summary="be interrupted", run=run)
-    assert main(["probe"], commands=[command]) == 130
+    assert main(["probe"], known=[command]) == 130

@@ -1,0 +1,140 @@
+"""What every part of a benchmark is given: a pace, a PostgreSQL of its own, a folder, a progress bar."""
+
+import tempfile
+from collections.abc import AsyncIterator, Iterator
+from contextlib import ExitStack, asynccontextmanager, contextmanager
+from functools import cached_property
+from pathlib import Path
+from types import TracebackType
+from typing import Final, Self
+
+import asyncpg
+import msgspec
+from rich.console import Console
+from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
+
+from benchmarks.drive import Turn
+from tests.servers.postgres import PostgresServer
+
+POSTGRES_FLAVOUR: Final = "wheel-18"
+POSTGRES_SETTINGS: Final = {
+    "shared_buffers": "256MB",
+    # Checkpoints come between turns, not within: nobody pays for what another has written.
+    "checkpoint_timeout": "1h",
+    "max_wal_size": "8GB",
+    "min_wal_size": "2GB",
+}
+"""On top of fsync, synchronous_commit and full_page_writes, which are on. The same for all."""
+
+
+class Pace(msgspec.Struct, frozen=True, kw_only=True):
+    """How long everything takes."""
+
+    rounds: int = 5
+    seconds: float = 2.0
+    """Of a turn."""
+    snapshot_rounds: int = 4
+    snapshot_seconds: float = 5.0
+    """Of a turn beside an old snapshot."""
+    backlog_rounds: int = 8
+    backlog_steps: int = 10
+    """Of a round: each appends, claims and settles 50 blocks."""
+    backlog_messages: tuple[int, int] = (10_000, 10_000_000)
+
+
+FULL: Final = Pace()
+QUICK: Final = Pace(
+    rounds=1,
+    seconds=0.4,
+    snapshot_rounds=1,
+    snapshot_seconds=0.4,
+    backlog_rounds=1,
+    backlog_steps=1,
+    backlog_messages=(10_000, 200_000),
+)
+
+
+class Bench:
+    """Opened with `with`; the server is started when it is first asked for, and ends with it."""
+
+    def __init__(self, pace: Pace, progress: Progress) -> None:
+        self.pace = pace
+        self._progress = progress
+        self._part: tuple[TaskID, str] | None = None
+        self._open = ExitStack()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._open.close()
+
+    @cached_property
+    def server(self) -> PostgresServer:
+        """The PostgreSQL of this run."""
+        return self._open.enter_context(
+            PostgresServer(POSTGRES_FLAVOUR, settings=POSTGRES_SETTINGS)
+        )
+
+    @asynccontextmanager
+    async def database(self) -> AsyncIterator[str]:
+        """Give the address of an empty database, which is dropped afterwards."""
+        dsn = self.server.create_database()
+        try:
+            yield dsn
+        finally:
+            self.server.drop_database(dsn)
+
+    @contextmanager
+    def folder(self) -> Iterator[Path]:
+        """Give an empty folder on the disk that PostgreSQL is on too."""
+        with tempfile.TemporaryDirectory(prefix="forebay-bench-") as name:
+            yield Path(name)
+
+    @contextmanager
+    def part(self, name: str, steps: int) -> Iterator[None]:
+        """Show a part of so many steps on the progress bar."""
+        task = self._progress.add_task(name, total=steps)
+        self._part = (task, name)
+        try:
+            yield
+        finally:
+            self._progress.update(task, description=name, completed=steps)
+            self._part = None
+
+    @contextmanager
+    def note(self, text: str) -> Iterator[None]:
+        """Show one step of the part, and count it when it is over."""
+        if self._part is None:
+            yield
+            return
+        task, name = self._part
+        self._progress.update(task, description=f"{name}: {text}")
+        yield
+        self._progress.advance(task)
+
+
+def progress_bar() -> Progress:
+    """Make a bar on standard error, which shows nothing where that is no terminal."""
+    columns = (TextColumn("{task.description}"), BarColumn(), TimeElapsedColumn())
+    console = Console(stderr=True)
+    return Progress(*columns, console=console, disable=not console.is_terminal)
+
+
+def after_checkpoint(dsn: str, turn: Turn) -> Turn:
+    """Let a turn begin with everything written out that came before it."""
+
+    async def clean_turn(seconds: float) -> float:
+        connection = await asyncpg.connect(dsn)
+        try:
+            await connection.execute("CHECKPOINT")
+        finally:
+            await connection.close()
+        return await turn(seconds)
+
+    return clean_turn

@@ -1,0 +1,65 @@
+"""What the benchmarks push: JSON events of about 200 bytes, the same in every run."""
+
+import itertools
+import random
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from forebay.model import Message
+
+BATCH: Final = 100
+"""Messages per push."""
+PUSHERS: Final = 16
+"""Pushers at the same time."""
+
+_SEED: Final = 20_260
+_BATCHES: Final = 256
+_EVENTS: Final = ("order.created", "order.paid", "order.shipped", "cart.updated", "page.viewed")
+_CITIES: Final = ("Lyon", "Graz", "Turin", "Ghent", "Porto", "Kraków", "Malmö", "Brno")
+
+
+class Batch(msgspec.Struct, frozen=True):
+    """One push, in the shapes that the contestants take."""
+
+    messages: list[Message]
+    payloads: list[bytes]
+    texts: list[str]
+
+
+def batches(count: int = _BATCHES) -> Sequence[Batch]:
+    """Give different pushes, to be used in turn."""
+    chance = random.Random(_SEED)
+    return [_batch([_event(chance) for _ in range(BATCH)]) for _ in range(count)]
+
+
+class Ids:
+    """Transaction ids that are never the same, in rising order: the kindest to an index."""
+
+    def __init__(self) -> None:
+        self._numbers = itertools.count(1)
+
+    def batch(self) -> list[str]:
+        """Give the ids of one push."""
+        return [f"order-{number:012d}" for number in itertools.islice(self._numbers, BATCH)]
+
+
+def _batch(payloads: list[bytes]) -> Batch:
+    messages = [Message(payload) for payload in payloads]
+    return Batch(messages, payloads, [payload.decode() for payload in payloads])
+
+
+def _event(chance: random.Random) -> bytes:
+    event = {
+        "event": chance.choice(_EVENTS),
+        "id": f"{chance.getrandbits(64):016x}",
+        "customer": chance.randrange(10_000_000),
+        "amount": round(chance.uniform(1, 900), 2),
+        "currency": "EUR",
+        "city": chance.choice(_CITIES),
+        "session": f"{chance.getrandbits(96):024x}",
+        "items": [chance.randrange(100_000) for _ in range(3)],
+        "at": 1_800_000_000_000 + chance.randrange(86_400_000),
+    }
+    return msgspec.json.encode(event)

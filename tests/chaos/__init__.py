@@ -1,0 +1,1 @@
+"""Crashes on purpose: what was acknowledged is there afterwards, and nothing twice."""
