@@ -77,9 +77,7 @@ class Bench:
     @cached_property
     def server(self) -> PostgresServer:
         """The PostgreSQL of this run."""
-        return self._open.enter_context(
-            PostgresServer(POSTGRES_FLAVOUR, settings=POSTGRES_SETTINGS)
-        )
+        return self._open.enter_context(PostgresServer(POSTGRES_FLAVOUR, settings=POSTGRES_SETTINGS))
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:

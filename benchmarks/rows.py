@@ -11,7 +11,7 @@ import apsw
 import asyncpg
 
 from benchmarks.drive import append_rate
-from benchmarks.payloads import BATCH, PUSHERS, Batch, Ids
+from benchmarks.payloads import BATCH, PUSHERS, Batch, fresh_ids
 
 _TABLE: Final = """
     DROP TABLE IF EXISTS message_row;
@@ -59,20 +59,20 @@ class PostgresRows:
     ) -> None:
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
-    async def append(self, seconds: float, how: How, ids: Ids | None) -> float:
+    async def append(self, seconds: float, how: How, *, with_ids: bool) -> float:
         """Push into an empty table, each batch in a transaction of its own."""
         await self._connections[0].execute(_TABLE)
 
         async def push(pusher: int, turn: int) -> None:
             payloads = self._pushes[turn % len(self._pushes)].payloads
-            keys = [None] * BATCH if ids is None else ids.batch()
+            ids = fresh_ids() if with_ids else [None] * BATCH
             connection = self._connections[pusher]
             if how == "insert":
-                await connection.execute(_INSERT, keys, payloads)
+                await connection.execute(_INSERT, ids, payloads)
             else:
                 await connection.copy_records_to_table(
                     "message_row",
-                    records=zip(keys, payloads, strict=True),
+                    records=zip(ids, payloads, strict=True),
                     columns=("transaction_id", "payload"),
                 )
 
@@ -84,7 +84,6 @@ def sqlite_append(path: Path, pushes: Sequence[Batch], seconds: float) -> float:
 
     SQLite has one writer at a time: more pushers would only wait for each other.
     """
-    ids = Ids()
     connection = apsw.Connection(str(path))
     try:
         for statement in ("PRAGMA journal_mode = WAL", "PRAGMA synchronous = FULL", _SQLITE_TABLE):
@@ -94,7 +93,7 @@ def sqlite_append(path: Path, pushes: Sequence[Batch], seconds: float) -> float:
         while perf_counter() - start < seconds:
             payloads = pushes[count // BATCH % len(pushes)].payloads
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(_SQLITE_INSERT, zip(ids.batch(), payloads, strict=True))
+            connection.executemany(_SQLITE_INSERT, zip(fresh_ids(), payloads, strict=True))
             connection.execute("COMMIT")
             count += BATCH
         return count / (perf_counter() - start)

@@ -58,9 +58,7 @@ def requirement_of(
     return next(found, None)
 
 
-def shortfalls(
-    parts: Mapping[str, Figures], requirements: Sequence[Requirement] = REQUIREMENTS
-) -> list[str]:
+def shortfalls(parts: Mapping[str, Figures], requirements: Sequence[Requirement] = REQUIREMENTS) -> list[str]:
     """Say which bounds are not kept, by the parts that were run."""
     return [
         f"{r.part}: {r.figure} is {_shown(parts[r.part].get(r.figure))}, {r.bound()} is required"

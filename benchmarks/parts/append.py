@@ -1,9 +1,11 @@
 """Appends to PostgreSQL: blocks against a row per message, 16 pushers, batches of 100.
 
 Pushes of blocks are repeatable by their block id, those of rows by a unique transaction id; that is
-the ratio that counts. Whole blocks with transaction ids, and rows without, are there to compare.
+the ratio that counts. Blocks whose messages have transaction ids, and rows without, are there to
+compare.
 """
 
+from functools import partial
 from itertools import count
 from statistics import median
 from typing import Final
@@ -11,7 +13,7 @@ from typing import Final
 from benchmarks.bench import Bench, after_checkpoint
 from benchmarks.blocks import BlockQueue
 from benchmarks.drive import Turn, append_rate, best, interleave, ratios, turns_of, typical
-from benchmarks.payloads import Ids, batches
+from benchmarks.payloads import batches
 from benchmarks.rows import How, PostgresRows
 from benchmarks.verdict import Figures, meets_quiet_target
 from forebay.log.postgres import PostgresLog
@@ -21,8 +23,7 @@ _CONTESTANTS: Final = 5
 
 async def run(bench: Bench) -> Figures:
     """Measure, in rounds."""
-    pushes, names, ids = batches(), count(1), Ids()
-    pace = bench.pace
+    pushes, names, pace = batches(), count(1), bench.pace
     with bench.part("append", turns_of(_CONTESTANTS, pace.rounds)):
         async with (
             bench.database() as dsn,
@@ -30,23 +31,24 @@ async def run(bench: Bench) -> Figures:
             PostgresRows(dsn, pushes) as rows,
         ):
 
-            def blocks(block_ids: Ids | None) -> Turn:
+            def blocks(*, with_ids: bool) -> Turn:
                 async def turn(seconds: float) -> float:
-                    queue = await BlockQueue.make(log, f"q{next(names)}", pushes, ids=block_ids)
+                    name = f"q{next(names)}"
+                    queue = await BlockQueue.make(log, name, pushes, with_ids=with_ids)
                     return await append_rate(queue.push, seconds)
 
                 return after_checkpoint(dsn, turn)
 
-            def table(how: How, row_ids: Ids | None) -> Turn:
-                return after_checkpoint(dsn, lambda seconds: rows.append(seconds, how, row_ids))
+            def table(how: How, *, with_ids: bool) -> Turn:
+                return after_checkpoint(dsn, partial(rows.append, how=how, with_ids=with_ids))
 
             rates = await interleave(
                 {
-                    "blocks": blocks(None),
-                    "blocks_with_ids": blocks(ids),
-                    "rows_insert": table("insert", ids),
-                    "rows_copy": table("copy", ids),
-                    "rows_copy_without_ids": table("copy", None),
+                    "blocks": blocks(with_ids=False),
+                    "blocks_with_ids": blocks(with_ids=True),
+                    "rows_insert": table("insert", with_ids=True),
+                    "rows_copy": table("copy", with_ids=True),
+                    "rows_copy_without_ids": table("copy", with_ids=False),
                 },
                 pace.rounds,
                 pace.seconds,

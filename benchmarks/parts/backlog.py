@@ -11,7 +11,7 @@ import asyncio
 import gc
 import os
 from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AsyncExitStack
+from itertools import islice
 from pathlib import Path
 from resource import RUSAGE_SELF, getrusage
 from statistics import median
@@ -20,10 +20,10 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from benchmarks.bench import Bench, Pace, checkpoint
+from benchmarks.bench import Bench
 from benchmarks.blocks import BlockQueue
 from benchmarks.payloads import BATCH, PUSHERS, Batch, batches
-from benchmarks.verdict import Figures
+from benchmarks.verdict import Figure, Figures
 from forebay.log.postgres import PostgresLog
 from forebay.log.seam import Log
 from forebay.log.sqlite import SqliteLog
@@ -118,19 +118,94 @@ class Backlog:
 
 async def run(bench: Bench) -> Figures:
     """Measure both logs."""
-    pace = bench.pace
-    with bench.part("backlog", 2 * (2 + pace.backlog_rounds)):
-        return {**await _run_sqlite(bench), **await _run_postgres(bench)}
+    with bench.part("backlog", 2 * (2 + bench.pace.backlog_rounds)):
+        with bench.folder() as folder:
+            async with (
+                SqliteLog(folder / "small.db") as small,
+                SqliteLog(folder / "large.db") as large,
+            ):
+                sqlite = await _compare(bench, "sqlite", small, large)
+        async with (
+            bench.database() as small_dsn,
+            bench.database() as large_dsn,
+            PostgresLog(small_dsn) as small_log,
+            PostgresLog(large_dsn) as large_log,
+        ):
+            postgres = await _compare(bench, "postgres", small_log, large_log)
+    return {**sqlite, **postgres}
 
 
-async def _run_sqlite(bench: Bench) -> dict[str, bool | float | str | list[float]]:
-    with bench.folder() as folder:
-        async with SqliteLog(folder / "small.db") as small, SqliteLog(folder / "large.db") as large:
-            return await _compare(bench, "sqlite", small, large)
+async def _compare(bench: Bench, kind: str, small: Log, large: Log) -> Figures:
+    pace, pushes = bench.pace, batches()
+    claimed_blocks = (pace.backlog_rounds * pace.backlog_steps + 1) * STEP_BLOCKS
+    few, many = (
+        Backlog(log, messages, pushes)
+        for log, messages in zip((small, large), pace.backlog_messages, strict=True)
+    )
+    with bench.note(f"{kind}, {pace.backlog_messages[0]:,} messages"):
+        await few.fill(claimed_blocks)
+        await few.step({})
+    memory = _resident_mb()
+    with bench.note(f"{kind}, {pace.backlog_messages[1]:,} messages"):
+        fill_seconds = await many.fill(claimed_blocks)
+        await many.step({})
+    rounds = []
+    for number in range(pace.backlog_rounds):
+        with bench.note(f"{kind}, round {number + 1} of {pace.backlog_rounds}"):
+            rounds.append(await _round(few, many, pace.backlog_steps))
+    growth = _resident_mb() - memory
+    await few.check()
+    await many.check()
+    return {
+        **_figures(kind, rounds, pace.backlog_steps * STEP_BLOCKS * BATCH),
+        f"{kind}_fill_seconds": round(fill_seconds, 1),
+        f"{kind}_memory_growth_mb": round(growth, 1),
+    }
 
 
-async def _run_postgres(bench: Bench) -> dict[str, bool | float | str | list[float]]:
-    async with AsyncExitStack() as stack:
-        addresses = [await stack.enter_async_context(bench.database()) for _ in range(2)]
-        small, large = [await stack.enter_async_context(PostgresLog(dsn)) for dsn in addresses]
-        return await _compare(bench, "postgres", small, large, lambda: checkpoint(addresses[0]))
+async def _round(few: Backlog, many: Backlog, steps: int) -> tuple[Times, Times]:
+    """Let the two take turns, each step in another order."""
+    few_times, many_times = Times(), Times()
+    gc.collect()
+    for number in range(steps):
+        pairs = [(few, few_times), (many, many_times)]
+        for backlog, times in pairs if number % 2 else reversed(pairs):
+            await backlog.step(times)
+    return few_times, many_times
+
+
+def _figures(kind: str, rounds: Sequence[tuple[Times, Times]], messages: int) -> dict[str, Figure]:
+    figures: dict[str, Figure] = {}
+    for verb in VERBS:
+        by_round = [round(few[verb] / many[verb], 3) for few, many in rounds]
+        for which, size in enumerate(("small", "large")):
+            seconds = median(times[which][verb] for times in rounds)
+            figures[f"{kind}_{verb}_{size}_per_second"] = float(round(messages / seconds))
+        figures[f"{kind}_{verb}_ratio"] = median(by_round)
+        figures[f"{kind}_{verb}_ratio_by_round"] = by_round
+    return figures
+
+
+async def _share(items: Iterable[T], job: Callable[[T], Awaitable[None]]) -> None:
+    """Do the job for each item, as many at a time as there are pushers."""
+    waiting = iter(items)
+
+    async def worker() -> None:
+        for item in waiting:
+            await job(item)
+
+    await asyncio.gather(*(worker() for _ in range(PUSHERS)))
+
+
+def _chunks(blocks: Iterator[Block], queue: Queue) -> Iterator[list[Append]]:
+    while chunk := [Append.of(queue, block) for block in islice(blocks, _FILL_AT_ONCE)]:
+        yield chunk
+
+
+def _resident_mb() -> float:
+    """How much memory this process has now; its peak where the system does not say."""
+    gc.collect()
+    statm = Path("/proc/self/statm")
+    if statm.exists():
+        return int(statm.read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE") / _MB
+    return getrusage(RUSAGE_SELF).ru_maxrss * 1024 / _MB

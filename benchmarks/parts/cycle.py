@@ -10,7 +10,7 @@ from statistics import median
 
 from benchmarks.bench import Bench, after_checkpoint
 from benchmarks.blocks import BlockQueue
-from benchmarks.drive import best, cycle_rate, interleave, ratios, turns_of, typical
+from benchmarks.drive import Turn, best, cycle_rate, interleave, ratios, turns_of, typical
 from benchmarks.payloads import batches
 from benchmarks.pgmq import READERS, Pgmq
 from benchmarks.verdict import Figures
@@ -32,9 +32,11 @@ async def run(bench: Bench) -> Figures:
                 queue = await BlockQueue.make(log, f"q{next(names)}", pushes)
                 return await cycle_rate(queue.push, queue.finish, 1, seconds)
 
-            turns = {name: partial(pgmq.cycle, readers=readers) for name, readers in rivals.items()}
+            turns: dict[str, Turn] = {"blocks": blocks}
+            for name, readers in rivals.items():
+                turns[name] = partial(pgmq.cycle, readers=readers)
             rates = await interleave(
-                {n: after_checkpoint(dsn, t) for n, t in {"blocks": blocks, **turns}.items()},
+                {name: after_checkpoint(dsn, turn) for name, turn in turns.items()},
                 pace.rounds,
                 pace.seconds,
                 bench.note,

@@ -9,16 +9,16 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
-from importlib import util
 from pathlib import Path
 from typing import TYPE_CHECKING, ClassVar
 
 import apsw
 import asyncpg
 import msgspec
-import pytest
 
 from forebay.log.memory import MemoryLog
+from forebay.log.postgres import PostgresLog
+from forebay.log.sqlite import SqliteLog
 from forebay.model import HEADER_BYTES, ManualClock, pack, sequence_of
 
 if TYPE_CHECKING:
@@ -120,8 +120,6 @@ class SqliteRig(Rig):
         return self._directory / f"log-{self._number}.db"
 
     def _make(self) -> Log:
-        from forebay.log.sqlite import SqliteLog  # noqa: PLC0415 - see `missing`
-
         return SqliteLog(self.path, clock=self.clock, remember_seconds=REMEMBER_SECONDS)
 
     async def _wipe(self) -> None:
@@ -136,9 +134,7 @@ class SqliteRig(Rig):
                 [pack(queue.number, sequence)],
             ).fetchone()
             assert found is not None
-            connection.execute(
-                "UPDATE block SET body = ? WHERE last = ?", [flipped(found[1]), found[0]]
-            )
+            connection.execute("UPDATE block SET body = ? WHERE last = ?", [flipped(found[1]), found[0]])
 
 
 _TABLES = """
@@ -162,8 +158,6 @@ class PostgresRig(Rig):
         self._dsn = dsn
 
     def _make(self) -> Log:
-        from forebay.log.postgres import PostgresLog  # noqa: PLC0415 - see `missing`
-
         return PostgresLog(self._dsn, clock=self.clock, remember_seconds=REMEMBER_SECONDS)
 
     async def _wipe(self) -> None:
@@ -200,21 +194,8 @@ def flipped(body: bytes) -> bytes:
     return bytes(damaged)
 
 
-def missing(name: str) -> str | None:
-    """Say why an implementation cannot be tested yet.
-
-    The one place to remove when all are there.
-    """
-    if name != "memory" and util.find_spec(f"forebay.log.{name}") is None:
-        return f"there is no forebay.log.{name} yet"
-    return None
-
-
 def make_rig(name: str, directory: Path, dsn: Callable[[], str]) -> Rig:
     """The rig of that name; `dsn` is asked for only where a server is needed."""
-    reason = missing(name)
-    if reason is not None:
-        pytest.skip(reason)
     if name == "memory":
         return MemoryRig()
     if name == "sqlite":

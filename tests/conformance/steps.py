@@ -20,7 +20,7 @@ def block_of(
     *payloads: str,
     partition: str = "",
     transaction_ids: Sequence[str | None] | None = None,
-    id: bytes | None = None,  # noqa: A002 - the word of the design
+    id: bytes | None = None,
 ) -> Block:
     """A block of text messages, in one partition."""
     ids = transaction_ids or [None] * len(payloads)
@@ -36,7 +36,7 @@ def append_of(
     *payloads: str,
     partition: str = "",
     transaction_ids: Sequence[str | None] | None = None,
-    id: bytes | None = None,  # noqa: A002 - the word of the design
+    id: bytes | None = None,
 ) -> Append:
     """A block of text messages on its way into a queue."""
     block = block_of(*payloads, partition=partition, transaction_ids=transaction_ids, id=id)
@@ -49,19 +49,15 @@ async def push(
     *payloads: str,
     partition: str = "",
     transaction_ids: Sequence[str | None] | None = None,
-    id: bytes | None = None,  # noqa: A002 - the word of the design
+    id: bytes | None = None,
 ) -> Appended:
     """Commit one block of text messages."""
-    append = append_of(
-        queue, *payloads, partition=partition, transaction_ids=transaction_ids, id=id
-    )
+    append = append_of(queue, *payloads, partition=partition, transaction_ids=transaction_ids, id=id)
     receipt = await log.commit([append])
     return receipt.appended[0]
 
 
-async def push_named(
-    log: Log, queue: Queue, *transaction_ids: str | None, partition: str = ""
-) -> Appended:
+async def push_named(log: Log, queue: Queue, *transaction_ids: str | None, partition: str = "") -> Appended:
     """Commit one block whose messages carry these transaction ids, and say no more."""
     payloads = [str(transaction_id) for transaction_id in transaction_ids]
     return await push(log, queue, *payloads, partition=partition, transaction_ids=transaction_ids)
@@ -121,10 +117,13 @@ async def take_one(log: Log, group: Group, owner: str = "owner") -> Claim:
 async def drain(log: Log, group: Group, owner: str = "owner", room: Room = ALL) -> list[str]:
     """Claim and finish until there is nothing left; what came, in order."""
     found: list[str] = []
-    while claims := await take(log, group, owner, room):
+    for _ in range(1_000):
+        claims = await take(log, group, owner, room)
+        if not claims:
+            return found
         found.extend(unfinished(claims))
         await finish(log, *claims)
-    return found
+    raise AssertionError("it never ends")
 
 
 async def finish(log: Log, *claims: Claim) -> None:
@@ -133,9 +132,7 @@ async def finish(log: Log, *claims: Claim) -> None:
     receipt.raise_for_conflicts()
 
 
-async def defer(
-    log: Log, claim: Claim, due_at: int, *, attempts: int = 0, prev: int | None = None
-) -> None:
+async def defer(log: Log, claim: Claim, due_at: int, *, attempts: int = 0, prev: int | None = None) -> None:
     """Send all of a claim back until a time."""
     deferral = Deferral(0, due_at, attempts, prev, claim.count)
     receipt = await log.commit(settlements=[claim.settle(deferred=(deferral,))])

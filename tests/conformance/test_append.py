@@ -64,9 +64,7 @@ async def test_concurrent_commits_leave_no_gap(rig: Rig) -> None:
 
 async def test_queues_count_by_themselves(rig: Rig) -> None:
     one, other = await rig.log.create_queue("one"), await rig.log.create_queue("other")
-    receipt = await rig.log.commit(
-        [append_of(one, "a"), append_of(other, "b", "c"), append_of(one, "d")]
-    )
+    receipt = await rig.log.commit([append_of(one, "a"), append_of(other, "b", "c"), append_of(one, "d")])
     assert [sequences(answer) for answer in receipt.appended] == [[1], [1, 2], [2]]
     assert await stored(rig.log, one) == ["a", "d"]
 
@@ -119,9 +117,7 @@ async def test_an_atomic_commit_with_a_used_block_id_writes_nothing(rig: Rig) ->
     block_id = mint()
     await push(rig.log, queue, "a", "b", id=block_id)
     with pytest.raises(Conflict):
-        await rig.log.commit(
-            [append_of(queue, "c"), append_of(queue, "d", id=block_id)], atomic=True
-        )
+        await rig.log.commit([append_of(queue, "c"), append_of(queue, "d", id=block_id)], atomic=True)
     assert await stored(rig.log, queue) == ["a", "b"]
 
 
@@ -162,7 +158,7 @@ async def test_a_block_id_is_forgotten_in_the_end(rig: Rig) -> None:
         ([Message(b"", "", "t" * 256)], Rejected),
         ([Message(b"", headers={"h": "v" * (1 << 15)})], TooLarge),
     ],
-    ids="empty payload count partition control no-id long-id headers".split(),
+    ids=["empty", "payload", "count", "partition", "control", "no-id", "long-id", "headers"],
 )
 async def test_what_is_over_a_limit_is_rejected_and_nothing_written(
     rig: Rig, messages: list[Message], error: type[Exception]

@@ -128,18 +128,17 @@ async def test_two_owners_share_without_overlap(rig: Rig) -> None:
         found[owner] += unfinished(await take(rig.log, group, owner, Room(2)))
     assert found["one"]
     assert found["two"]
-    assert sorted(found["one"] + found["two"]) == sorted(
-        f"{n}{x}" for n in range(6) for x in "abc"
-    )[: len(found["one"] + found["two"])]
+    assert (
+        sorted(found["one"] + found["two"])
+        == sorted(f"{n}{x}" for n in range(6) for x in "abc")[: len(found["one"] + found["two"])]
+    )
 
 
 async def test_concurrent_claims_do_not_overlap(rig: Rig) -> None:
     queue = await rig.log.create_queue("orders")
     group = await rig.log.create_group(queue, "workers")
     await rig.log.commit([append_of(queue, f"{n}a", f"{n}b", f"{n}c") for n in range(30)])
-    claimed = await asyncio.gather(
-        *[rig.log.claim(group, f"owner-{n}", Room(7)) for n in range(40)]
-    )
+    claimed = await asyncio.gather(*[rig.log.claim(group, f"owner-{n}", Room(7)) for n in range(40)])
     claims = [claim for answer in claimed for claim in answer.claims]
     claims += await take(rig.log, group, room=ALL)
     assert sorted(unfinished(claims)) == sorted(f"{n}{x}" for n in range(30) for x in "abc")

@@ -34,14 +34,10 @@ async def test_duplicates_within_and_across_blocks_mix(rig: Rig) -> None:
 
 async def test_of_concurrent_pushes_one_wins(rig: Rig) -> None:
     queue = await rig.log.create_queue("orders")
-    answers = await asyncio.gather(
-        *[push_named(rig.log, queue, f"own-{n}", "shared") for n in range(20)]
-    )
+    answers = await asyncio.gather(*[push_named(rig.log, queue, f"own-{n}", "shared") for n in range(20)])
     assert len({answer.ids()[1] for answer in answers}) == 1
     assert sum(answer.count for answer in answers) == 21
-    assert sorted(await stored(rig.log, queue)) == sorted(
-        [*(f"own-{n}" for n in range(20)), "shared"]
-    )
+    assert sorted(await stored(rig.log, queue)) == sorted([*(f"own-{n}" for n in range(20)), "shared"])
 
 
 @pytest.mark.parametrize("atomic", [False, True])
@@ -145,3 +141,31 @@ async def test_a_deleted_queue_leaves_no_duplicates_behind(rig: Rig) -> None:
     rig.clock.advance(seconds=1)
     queue = await rig.log.create_queue("orders")
     assert (await push_named(rig.log, queue, "t1")).count == 1
+
+
+async def test_duplicates_within_an_atomic_commit_name_the_right_message(rig: Rig) -> None:
+    """Also when blocks before them shrink, and while others push."""
+    queue = await rig.log.create_queue("orders")
+    await push_named(rig.log, queue, "t1")
+    used = append_of(queue, "u", transaction_ids=["t7"])
+    await rig.log.commit([used])
+    appends = [
+        append_of(queue, "a", "b", transaction_ids=[None, "t1"]),
+        used,
+        append_of(queue, "c", "d", "e", transaction_ids=["t2", "t2", "t3"]),
+        append_of(queue, "f", "g", "h", "i", transaction_ids=["t3", "t1", "t3", "t7"]),
+        append_of(queue, "j", "k", transaction_ids=["t4", "t3"]),
+    ]
+    receipt, _ = await asyncio.gather(
+        rig.log.commit(appends, atomic=True),
+        asyncio.gather(*[push(rig.log, queue, "x") for _ in range(5)]),
+    )
+    a, u, c, f, j = (sequences(answer) for answer in receipt.appended)
+    assert (a[1], u) == (1, [2])
+    assert c == [a[0] + 1, a[0] + 1, a[0] + 2]
+    assert f == [c[2], 1, c[2], 2]
+    assert j == [c[2] + 1, c[2]]
+    again = await rig.log.commit(appends, atomic=True)
+    assert [sequences(answer) for answer in again.appended] == [a, u, c, f, j]
+    found = [text for text in await stored(rig.log, queue) if text != "x"]
+    assert found == ["t1", "u", "a", "c", "e", "j"]

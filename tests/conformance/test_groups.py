@@ -29,9 +29,7 @@ async def test_latest_sees_only_what_comes(rig: Rig) -> None:
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_start_in_time_begins_with_the_first_block_from_then_on(
-    rig: Rig, *, ordered: bool
-) -> None:
+async def test_a_start_in_time_begins_with_the_first_block_from_then_on(rig: Rig, *, ordered: bool) -> None:
     queue = await rig.log.create_queue("orders", {"ordered": ordered})
     times = []
     for text in ("a", "b", "c"):

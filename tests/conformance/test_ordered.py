@@ -196,18 +196,14 @@ async def test_a_block_of_several_partitions_is_rejected(rig: Rig) -> None:
 async def test_many_partitions_of_one_message_are_all_delivered(rig: Rig, room: Room) -> None:
     queue, group = await ordered(rig)
     for start in range(0, 2000, 500):
-        await rig.log.commit(
-            [append_of(queue, str(n), partition=f"p{n}") for n in range(start, start + 500)]
-        )
+        await rig.log.commit([append_of(queue, str(n), partition=f"p{n}") for n in range(start, start + 500)])
     assert sorted(map(int, await drain(rig.log, group, room=room))) == list(range(2000))
     assert (await counts(rig.log, group)).done == 2000
 
 
 async def test_many_partitions_interleaved_keep_their_order(rig: Rig) -> None:
     queue, group = await ordered(rig)
-    await rig.log.commit(
-        [append_of(queue, f"p{n % 7}.{n}", partition=f"p{n % 7}") for n in range(70)]
-    )
+    await rig.log.commit([append_of(queue, f"p{n % 7}.{n}", partition=f"p{n % 7}") for n in range(70)])
     found = await drain(rig.log, group, room=Room(3))
     for lane in range(7):
         numbers = [int(text[3:]) for text in found if text.startswith(f"p{lane}.")]
@@ -237,12 +233,8 @@ async def test_groups_have_their_own_partitions(rig: Rig) -> None:
 
 async def test_concurrent_claims_do_not_share_a_partition(rig: Rig) -> None:
     queue, group = await ordered(rig)
-    await rig.log.commit(
-        [append_of(queue, f"p{n % 10}.{n}", partition=f"p{n % 10}") for n in range(60)]
-    )
-    claimed = await asyncio.gather(
-        *[rig.log.claim(group, f"owner-{n}", Room(5)) for n in range(20)]
-    )
+    await rig.log.commit([append_of(queue, f"p{n % 10}.{n}", partition=f"p{n % 10}") for n in range(60)])
+    claimed = await asyncio.gather(*[rig.log.claim(group, f"owner-{n}", Room(5)) for n in range(20)])
     owners: dict[str | None, set[int]] = {}
     for number, answer in enumerate(claimed):
         for claim in answer.claims:

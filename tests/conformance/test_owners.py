@@ -102,9 +102,7 @@ async def test_reclaim_keeps_to_its_room_in_order(rig: Rig) -> None:
     for n in range(4):
         await push(rig.log, queue, f"{n}a", f"{n}b")
     await take(rig.log, group, "old")
-    found = [
-        first_texts(await rig.log.reclaim(group, "new", Room(n), of=["old"])) for n in (1, 5, 5)
-    ]
+    found = [first_texts(await rig.log.reclaim(group, "new", Room(n), of=["old"])) for n in (1, 5, 5)]
     assert found == [[["0a", "0b"]], [["1a", "1b"], ["2a", "2b"]], [["3a", "3b"]]]
 
 

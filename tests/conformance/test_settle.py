@@ -31,7 +31,7 @@ async def one_claim(rig: Rig, *payloads: str, owner: str = "owner") -> Claim:
     return await take_one(rig.log, group, owner)
 
 
-async def settle(rig: Rig, *settlements: Settlement, id: bytes | None = None) -> list[int]:  # noqa: A002 - as in commit
+async def settle(rig: Rig, *settlements: Settlement, id: bytes | None = None) -> list[int]:
     """Commit settlements; those that came too late."""
     return list((await rig.log.commit(settlements=settlements, id=id)).conflicts)
 
@@ -210,9 +210,7 @@ async def test_dead_letters_keep_the_message_and_the_reason(rig: Rig) -> None:
 async def test_dead_letters_are_paged_by_id(rig: Rig) -> None:
     claim = await one_claim(rig, *"abcde")
     group = (await rig.log.groups(await rig.log.queue("orders")))[0]
-    await settle(
-        rig, claim.settle(dead=tuple(Death(n, "r", 1, Message(b"x")) for n in range(5)))
-    )
+    await settle(rig, claim.settle(dead=tuple(Death(n, "r", 1, Message(b"x")) for n in range(5))))
     page = await rig.log.dead_letters(group, limit=2)
     assert [letter.message_id - claim.first for letter in page] == [0, 1]
     rest = await rig.log.dead_letters(group, after=page[-1].message_id)
@@ -331,9 +329,7 @@ async def test_an_id_cannot_serve_both_a_commit_and_its_block(rig: Rig) -> None:
         {"deferred": (Deferral(0, 5), Deferral(0, 6))},
     ],
 )
-async def test_a_settlement_that_makes_no_sense_is_rejected(
-    rig: Rig, wrong: dict[str, object]
-) -> None:
+async def test_a_settlement_that_makes_no_sense_is_rejected(rig: Rig, wrong: dict[str, object]) -> None:
     claim = await one_claim(rig, "a")
     settlement = Settlement(group=claim.group, token=claim.token, count=1, **wrong)  # type: ignore[arg-type]
     with pytest.raises(Rejected):
@@ -348,9 +344,7 @@ async def test_an_atomic_commit_pushes_and_settles_together(rig: Rig) -> None:
     group = await rig.log.create_group(queue, "readers")
     append, commit_id = append_of(queue, "x", "y"), mint()
     for known in (False, True):
-        receipt = await rig.log.commit(
-            [append], [claim.settle_all()], id=commit_id, atomic=True
-        )
+        receipt = await rig.log.commit([append], [claim.settle_all()], id=commit_id, atomic=True)
         assert [sequence_of(i) for i in receipt.appended[0].ids()] == [1, 2]
         assert receipt.appended[0].known is known
         assert list(receipt.conflicts) == []
@@ -377,9 +371,7 @@ async def test_an_atomic_commit_that_comes_too_late_writes_nothing(rig: Rig) -> 
     append = append_of(queue, "x", transaction_ids=["t1"])
     await rig.log.reclaim(group, "new", of=["old"])
     with pytest.raises(Conflict):
-        await rig.log.commit(
-            [append], [other.settle_all(), claim.settle_all()], id=mint(), atomic=True
-        )
+        await rig.log.commit([append], [other.settle_all(), claim.settle_all()], id=mint(), atomic=True)
     assert await stored(rig.log, queue) == []
     assert await workers(rig) == (0, 2, 0, 0, 0, 0)
     (answer,) = (await rig.log.commit([append], [other.settle_all()], atomic=True)).appended

@@ -40,7 +40,9 @@ async def test_the_demonstration_finishes_what_a_stopped_one_left(tmp_path: Path
         group = await log.create_group(queue, "workers")
         await log.commit([Append.of(queue, [Message(b"{}")] * 7)])
         await log.claim(group, "workers")
-    run = forebay("demo", "--store", f"sqlite:///{tmp_path / 'left.db'}", "--messages", "3", "--json", cwd=tmp_path)
+    run = forebay(
+        "demo", "--store", f"sqlite:///{tmp_path / 'left.db'}", "--messages", "3", "--json", cwd=tmp_path
+    )
     assert json.loads(run.stdout)["ledger"][0]["done"] == 10
 
 

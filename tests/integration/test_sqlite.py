@@ -15,7 +15,7 @@ import pytest
 from forebay.log.sqlfile import Migration
 from forebay.log.sqlite import SqliteLog, connection, lanes
 from forebay.log.sqlite.connection import SQL, Transaction, connect
-from forebay.log.sqlite.schema import APPLICATION_ID, MIGRATIONS, prepare
+from forebay.log.sqlite.versions import APPLICATION_ID, MIGRATIONS, prepare
 from forebay.log.values import Deferral, Group, Queue, Room
 from forebay.model import (
     Corrupt,

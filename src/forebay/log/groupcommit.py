@@ -15,7 +15,7 @@ from typing import cast
 import msgspec
 
 from forebay.log.claiming import check_settlement
-from forebay.log.intake import Answer, Intake
+from forebay.log.intake import Answer, Intake, find_links, leave_to_earlier, note_links
 from forebay.log.values import Appended, Receipt, Settlement
 from forebay.model import Conflict, Rejected, Unavailable, mint
 
@@ -45,11 +45,15 @@ An atomic item comes alone, and is rolled back unless the result `is_whole`.
 
 
 def is_whole(item: Item, result: Result) -> bool:
-    """Whether all of an item can stand: no duplicates, nothing too late, no block id used otherwise."""
-    return not result.conflicts and not any(
-        answer.found or (answer.known and intake.differs(answer))
-        for intake, answer in zip(item.appends, result.answers, strict=True)
-    )
+    """Whether all of an item can stand: no duplicates, nothing too late, no block id used otherwise.
+
+    Blocks that leave messages to earlier ones note where those are; what was noted must hold too.
+    """
+    pairs = list(zip(item.appends, result.answers, strict=True))
+    if result.conflicts or any(a.found or (a.known and i.differs(a)) for i, a in pairs):
+        return False
+    links = find_links(item.appends, result.answers)
+    return all(i.has_noted(noted) for i, noted in zip(item.appends, links, strict=True))
 
 
 class GroupCommit:
@@ -88,32 +92,52 @@ class GroupCommit:
             check_settlement(settlement)
         if id is not None and any(intake.id == id for intake in intakes):
             raise Rejected("the commit has the id of its block", hint="mint an id for each")
-        write_id = id or mint()
+        if not intakes and not settlements:
+            return Receipt()
+        write = self._commit_whole if atomic else self._commit_each
+        return await write(intakes, settlements, id or mint())
+
+    async def _commit_each(
+        self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
+    ) -> Receipt:
         answers: dict[int, Appended] = {}
         conflicts: Sequence[int] = ()
         left = list(range(len(intakes)))
-        first = True
-        while left or (first and settlements):
-            offered = [intakes[i] for i in left]
-            size = sum(len(intake.body) for intake in offered)
-            item = Item(write_id, offered, settlements if first or atomic else (), atomic, size)
+        while left or settlements:
+            result = await self._submit(_item(write_id, [intakes[i] for i in left], settlements))
+            if settlements:
+                conflicts, settlements = result.conflicts, ()
+            pairs = list(zip(left, result.answers, strict=True))
+            for i, answer in pairs:
+                if answer.found:
+                    intakes[i].drop(answer.found)
+                else:
+                    answers[i] = intakes[i].appended(answer)
+            left = [i for i, answer in pairs if answer.found]
+        return Receipt([answers[i] for i in range(len(intakes))], conflicts)
+
+    async def _commit_whole(
+        self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
+    ) -> Receipt:
+        leave_to_earlier(intakes)
+        while True:
+            item = _item(write_id, intakes, settlements, atomic=True)
             result = await self._submit(item)
-            refused = [i for i, a in zip(left, result.answers, strict=True) if a.found]
-            if first or atomic:
-                conflicts = result.conflicts
-            if atomic and conflicts:
+            if result.conflicts:
                 raise Conflict(
                     "nothing was written: a settlement of the atomic commit came too late",
                     hint="take the messages again",
                 )
-            for i, answer in zip(left, result.answers, strict=True):
+            pairs = list(zip(intakes, result.answers, strict=True))
+            if is_whole(item, result):
+                return Receipt([intake.appended(answer) for intake, answer in pairs])
+            for intake, answer in pairs:
                 if answer.found:
-                    intakes[i].drop(answer.found)
-                elif not (atomic and refused):
-                    answers[i] = intakes[i].appended(answer)
-            left = left if atomic and refused else refused
-            first = False
-        return Receipt([answers[i] for i in range(len(intakes))], conflicts)
+                    intake.drop(answer.found)
+                elif answer.known:
+                    intake.appended(answer)  # raises where the id was used for another block
+            if not any(answer.found for answer in result.answers):
+                note_links(intakes, result.answers)
 
     async def close(self) -> None:
         """Finish what is waiting, and take nothing more."""
@@ -181,6 +205,17 @@ class GroupCommit:
                     future.set_exception(result)
                 else:
                     future.set_result(result)
+
+
+def _item(
+    write_id: bytes,
+    intakes: Sequence[Intake],
+    settlements: Sequence[Settlement],
+    *,
+    atomic: bool = False,
+) -> Item:
+    size = sum(len(intake.body) for intake in intakes)
+    return Item(write_id, intakes, settlements, atomic, size)
 
 
 def _fail(batch: list[tuple[Item, asyncio.Future[Result]]], error: Exception) -> None:

@@ -3,11 +3,14 @@
 A duplicate is a message whose transaction id is known for its queue and partition. Duplicates inside the
 block are dropped before the first attempt; those that the log finds are dropped after it, and the block
 is tried again under the same id. `Intake` remembers what was dropped, by index of the original push:
-an id of the first message, or ~j for "the same as message j of this push".
+an id of the first message, ~j for "the same as message j of this push", or -(2**40 + n) for "the
+message n places before this block", where an atomic commit holds a transaction id in two blocks: they
+are written next to each other, so n is known before the ids are.
 """
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from hashlib import blake2b
 
 import msgspec
@@ -25,6 +28,7 @@ from forebay.model import (
     queue_of,
 )
 
+_BACK = 1 << 40
 _encode_duplicates = msgspec.msgpack.Encoder().encode
 _decode_duplicates = msgspec.msgpack.Decoder(dict[int, int]).decode
 
@@ -46,7 +50,7 @@ class Answer(msgspec.Struct, frozen=True):
 class Intake:
     """One block on its way in; `block`, `body` and `digests` are what the next attempt offers."""
 
-    __slots__ = ("_dropped", "_kept", "block", "body", "digests", "partition", "queue", "total")
+    __slots__ = ("_dropped", "_kept", "_links", "block", "body", "digests", "partition", "queue", "total")
 
     def __init__(self, append: Append, queue: Queue, limits: Limits) -> None:
         check_block(append.block, limits)
@@ -57,6 +61,7 @@ class Intake:
         self.partition = _only_partition(append.block, queue) if queue.settings.ordered else None
         self._kept: list[int] | range = range(self.total)
         self._dropped: dict[int, int] = {}
+        self._links: dict[int, tuple[Intake, int]] = {}
         self.digests: list[bytes | None] | None = None
         if append.block.transaction_ids is not None and queue.settings.dedupe_seconds > 0:
             self._digest()
@@ -76,6 +81,41 @@ class Intake:
         for index, message_id in found:
             self._dropped[self._kept[index]] = message_id
         self._leave_out({index for index, _ in found})
+
+    def leave_to(self, seen: dict[bytes, tuple[Intake, int]]) -> None:
+        """Leave out the messages that an earlier block of the commit holds, and add to `seen`."""
+        same = set()
+        for index, digest in enumerate(self.digests or ()):
+            if digest is not None:
+                place = self._kept[index]
+                first = seen.setdefault(digest, (self, place))
+                if first[0] is not self:
+                    self._links[place] = first
+                    self._dropped[place] = -_BACK
+                    same.add(index)
+        if same:
+            self._leave_out(same)
+
+    @property
+    def leaves_some(self) -> bool:
+        """Whether messages were left to earlier blocks."""
+        return bool(self._links)
+
+    def links(self, answer: Answer, ids: Mapping[Intake, tuple[Answer, list[int]]]) -> dict[int, int]:
+        """Where the messages are that were left to earlier blocks, in the words of `dropped`."""
+        links = {}
+        for place, (earlier, index) in self._links.items():
+            known, message_id = ids[earlier][0].known, ids[earlier][1][index]
+            links[place] = message_id if known else message_id - answer.first - _BACK
+        return {} if answer.known else links
+
+    def note(self, links: dict[int, int]) -> None:
+        """Remember where the messages are that were left to earlier blocks."""
+        self._dropped |= links
+
+    def has_noted(self, links: dict[int, int]) -> bool:
+        """Whether what is remembered holds."""
+        return links.items() <= self._dropped.items()
 
     def appended(self, answer: Answer) -> Appended:
         """The answer to the caller, by the indexes of the original push."""
@@ -124,9 +164,35 @@ def resolve(answer: Answer, dropped: dict[int, int] | None = None) -> Appended:
         return Appended(answer.first, answer.count, {}, answer.known)
     fresh = iter(range(answer.first, answer.first + answer.count))
     total = answer.count + len(dropped)
-    ids = [dropped[i] if i in dropped else next(fresh) for i in range(total)]
-    duplicates = {i: ids[~value] if value < 0 else value for i, value in dropped.items()}
+    ids = [_place(dropped[i], answer.first) if i in dropped else next(fresh) for i in range(total)]
+    duplicates = {i: ids[~v] if -_BACK < v < 0 else ids[i] for i, v in dropped.items()}
     return Appended(answer.first, answer.count, duplicates, answer.known)
+
+
+def leave_to_earlier(intakes: Sequence[Intake]) -> None:
+    """Leave out of each block of a commit the messages that an earlier one holds."""
+    seen: dict[bytes, tuple[Intake, int]] = {}
+    for intake in intakes:
+        intake.leave_to(seen)
+
+
+def note_links(intakes: Sequence[Intake], answers: Sequence[Answer]) -> None:
+    """Remember where the messages are that blocks of a commit leave to each other."""
+    for intake, links in zip(intakes, find_links(intakes, answers), strict=True):
+        intake.note(links)
+
+
+def find_links(intakes: Sequence[Intake], answers: Sequence[Answer]) -> list[dict[int, int]]:
+    """`Intake.links` for the blocks of a commit, all of them answered."""
+    if not any(intake.leaves_some for intake in intakes):
+        return [{} for _ in intakes]
+    pairs = list(zip(intakes, answers, strict=True))
+    ids = {intake: (answer, intake.appended(answer).ids()) for intake, answer in pairs}
+    return [intake.links(answer, ids) for intake, answer in pairs]
+
+
+def _place(value: int, first: int) -> int:
+    return first + value + _BACK if value <= -_BACK else value
 
 
 def _digest_of(queue: int, partition: str, transaction_id: str) -> bytes:

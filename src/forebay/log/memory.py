@@ -137,7 +137,8 @@ class MemoryLog:
         self._groups: dict[int, _Group] = {}
         self._claims: dict[int, _Claim] = {}
         self._owners: dict[str, int] = {}
-        self._receipts: dict[bytes, tuple[int, Answer | tuple[int, ...]]] = {}
+        self._receipts: dict[bytes, tuple[int, Answer]] = {}
+        self._settled: dict[bytes, tuple[int, tuple[int, ...]]] = {}
         self._digests: dict[bytes, tuple[int, int]] = {}
         self._stages: dict[str, dict[bytes, tuple[int, Append]]] = {}
         self._quarantine: dict[int, StoredBlock] = {}
@@ -254,10 +255,9 @@ class MemoryLog:
 
     def _write(self, item: Item) -> Result:
         now = self._clock.now()
-        known = self._receipts.get(item.id) if item.settlements else None
+        known = self._settled.get(item.id) if item.settlements else None
         if known is not None:
             conflicts = known[1]
-            assert isinstance(conflicts, tuple)
         else:
             conflicts = self._conflicts(item.settlements)
         answers: list[Answer] = []
@@ -276,7 +276,7 @@ class MemoryLog:
                 if i not in conflicts:
                     self._settle(settlement, now)
             if any(s.is_outcome() for s in item.settlements):
-                self._receipts[item.id] = (now, conflicts)
+                self._settled[item.id] = (now, conflicts)
         return result
 
     def _answer(self, intake: Intake, now: int) -> Answer:
@@ -293,9 +293,7 @@ class MemoryLog:
         return Answer(found=tuple(found))
 
     def _known(self, block_id: bytes) -> Answer:
-        answer = self._receipts[block_id][1]
-        assert isinstance(answer, Answer)
-        return answer
+        return self._receipts[block_id][1]
 
     def _append(self, intake: Intake, now: int) -> Answer:
         held = self._live(intake.queue)
@@ -634,9 +632,10 @@ class MemoryLog:
         now, dropped = self._clock.now(), 0
         for held in self._queues.values():
             dropped += self._trim_queue(held, now)
-        old = [i for i, (at, _) in self._receipts.items() if at < now - self._remember]
-        for i in old:
-            del self._receipts[i]
+        before, remembered = now - self._remember, len(self._receipts) + len(self._settled)
+        self._receipts = {i: known for i, known in self._receipts.items() if known[0] >= before}
+        self._settled = {i: known for i, known in self._settled.items() if known[0] >= before}
+        forgotten = remembered - len(self._receipts) - len(self._settled)
         windows = {n: int(q.queue.settings.dedupe_seconds * _SECOND) for n, q in self._queues.items()}
         self._digests = {
             digest: (message_id, at)
@@ -648,7 +647,7 @@ class MemoryLog:
             for name, staged in self._stages.items()
             if any(at >= now - self._remember for at, _ in staged.values())
         }
-        return Trimmed(blocks=dropped, receipts=len(old))
+        return Trimmed(blocks=dropped, receipts=forgotten)
 
     def _trim_queue(self, held: _Queue, now: int) -> int:
         settings = held.queue.settings

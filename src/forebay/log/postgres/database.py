@@ -36,6 +36,8 @@ _SESSION: Final = {
     "enable_bitmapscan": "off",
     "enable_hashjoin": "off",
     "enable_mergejoin": "off",
+    # What is read after a lock must be what its last holder committed, whatever the database's default.
+    "default_transaction_isolation": "read committed",
     "idle_in_transaction_session_timeout": "60s",
 }
 
@@ -53,6 +55,9 @@ _AWAY = (
     asyncpg.LockNotAvailableError,
     asyncpg.ConnectionDoesNotExistError,
 )
+
+_REPLACED: Final = ("XX000", "42704", "42883")
+"""Internal error, undefined object, undefined function."""
 
 
 class Database:
@@ -75,19 +80,32 @@ class Database:
                     timeout=self._timeout,
                     command_timeout=self._timeout,
                     server_settings=_SESSION,
+                    reset=_leave,
                 )
             except (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError,
-                    asyncpg.ClientConfigurationError) as error:  # fmt: skip
+                    ValueError) as error:  # fmt: skip
                 text = f"PostgreSQL refuses the address: {error}"
                 raise Misconfigured(text, hint="check database, user and password") from error
+        try:
             async with self.connection() as connection:
                 await _migrate(connection, spans)
+        except asyncpg.InsufficientPrivilegeError as error:
+            await self.close()
+            text = f"PostgreSQL forbids the user to keep a log there: {error}"
+            raise Misconfigured(text, hint="grant CREATE on the database") from error
+        except BaseException:
+            await self.close()
+            raise
 
     async def close(self) -> None:
-        """Give all connections back."""
+        """Give all connections back; cut those that the server doesn't answer on."""
         if self._pool is not None:
-            await self._pool.close()
-            self._pool = None
+            pool, self._pool = self._pool, None
+            try:
+                async with asyncio.timeout(self._timeout):
+                    await pool.close()
+            except _AWAY:
+                pool.terminate()
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -116,6 +134,15 @@ def in_our_words() -> Iterator[None]:
         raise Unavailable(text, hint=hint, retry_after_seconds=1.0) from error
     except asyncpg.DataError as error:
         raise Rejected(f"PostgreSQL can't store this: {error}", hint="check the values") from error
+    except asyncpg.PostgresError as error:
+        if error.sqlstate not in _REPLACED:
+            raise
+        text = f"PostgreSQL misses what this call needs, as while its functions are replaced: {error}"
+        raise Unavailable(text, hint="try again with the same id", retry_after_seconds=1.0) from error
+
+
+async def _leave(_connection: Connection) -> None:
+    """Nothing to reset: sessions are never changed, so giving one back costs no round trip."""
 
 
 async def _migrate(connection: Connection, spans: dict[str, int]) -> None:

@@ -84,7 +84,7 @@ CREATE TYPE forebay.answer AS (
 
 -- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group.
 CREATE FUNCTION forebay.write(
-    p_now bigint, p_ids_since bigint,
+    p_now bigint, p_ids_since bigint, p_ids_until bigint,
     a_ord int[], a_queue int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
     a_dropped bytea[], a_digests bytea[],
     i_id uuid[],        -- of the commits that settle; null where there is nothing to remember
@@ -96,7 +96,7 @@ CREATE FUNCTION forebay.write(
 DECLARE
     v_now bigint;
     v_queue int := 0;
-    v_live boolean;
+    v_ordered boolean;
     v_dedupe_since bigint;
     v_next bigint;
     v_head bigint;
@@ -108,7 +108,8 @@ DECLARE
     v_all_conflicts int[] := '{}';  -- settlements (position in s_*) that came too late
     v_group int := 0;
     v_claim forebay.claim;
-    v_dead int;
+    v_f int := 1;       -- where in f_* and in x_* the settlements have come to
+    v_x int := 1;
     v_sum_done bigint := 0;
     v_sum_dead bigint := 0;
     v_sum_expired bigint := 0;
@@ -119,6 +120,9 @@ BEGIN
         SELECT g.number FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue
         WHERE g.number = ANY (s_group) AND q.ordered ORDER BY 1) AS groups;
     v_now := coalesce(p_now, forebay.now_us());
+    IF p_ids_until > v_now + 86400000000 THEN  -- its receipt could not be found by its time
+        RAISE EXCEPTION 'an id lies more than a day in the future of the log''s clock' USING ERRCODE = 'FB400';
+    END IF;
 
     FOR i IN 1 .. cardinality(a_id) LOOP
         r := ROW('appended', a_ord[i], NULL, NULL, NULL, NULL, NULL, NULL);
@@ -127,7 +131,7 @@ BEGIN
                 INSERT INTO forebay.head VALUES (v_queue, v_next, v_at);
             END IF;
             v_queue := a_queue[i];
-            SELECT true, greatest(v_now - dedupe_us + 1, created_at) INTO v_live, v_dedupe_since
+            SELECT ordered, greatest(v_now - dedupe_us + 1, created_at) INTO v_ordered, v_dedupe_since
                 FROM forebay.queue WHERE number = v_queue AND NOT deleted;
             SELECT next, greatest(appended_at, v_now) INTO v_next, v_at
                 FROM forebay.head WHERE queue = v_queue ORDER BY next DESC LIMIT 1;
@@ -136,13 +140,14 @@ BEGIN
                 DELETE FROM forebay.head WHERE queue = v_queue AND next < v_next;
             END IF;
         END IF;
-        IF v_live IS NOT TRUE THEN
+        IF v_ordered IS DISTINCT FROM (a_partition[i] IS NOT NULL) THEN  -- deleted, or made anew otherwise
             r.kind := 'gone';
             RETURN NEXT r;
             CONTINUE;
         END IF;
         SELECT first, count, dropped INTO v_receipt
-            FROM forebay.receipt WHERE id = a_id[i] AND written_at >= p_ids_since LIMIT 1;
+            FROM forebay.receipt
+            WHERE id = a_id[i] AND written_at >= p_ids_since AND first IS NOT NULL LIMIT 1;
         IF FOUND THEN
             r.kind := 'known';
             r.first := v_receipt.first;
@@ -164,6 +169,9 @@ BEGIN
                 RETURN NEXT r;
                 CONTINUE;
             END IF;
+        END IF;
+        IF v_next + a_count[i] > 1::bigint << 45 THEN
+            RAISE EXCEPTION 'queue % is out of sequence numbers', v_queue USING ERRCODE = 'FB507';
         END IF;
         v_first := v_queue::bigint << 45 | v_next;
         IF a_count[i] > 0 THEN
@@ -188,7 +196,8 @@ BEGIN
 
     FOR i IN 1 .. cardinality(i_id) LOOP
         SELECT conflicts INTO v_conflicts
-            FROM forebay.receipt WHERE id = i_id[i] AND written_at >= p_ids_since LIMIT 1;
+            FROM forebay.receipt
+            WHERE id = i_id[i] AND written_at >= p_ids_since AND conflicts IS NOT NULL LIMIT 1;
         IF FOUND THEN
             v_known[i] := true;
             RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
@@ -209,6 +218,13 @@ BEGIN
             WHERE token = s_token[i] AND grp = v_group AND owner IS NOT NULL FOR UPDATE;
         IF NOT FOUND OR v_claim.count <> length(s_finished[i])
                 OR bit_count(v_claim.done & s_finished[i]) > 0 THEN
+            -- Unless this very commit, sent before, has settled it while we waited for the claim.
+            SELECT conflicts INTO v_conflicts
+                FROM forebay.receipt WHERE id = i_id[s_item[i]] AND written_at >= p_ids_since LIMIT 1;
+            IF FOUND THEN
+                v_known[s_item[i]] := true;
+                RETURN NEXT ROW('settled', s_item[i], NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
+            END IF;
             v_all_conflicts := v_all_conflicts || i;
             CONTINUE;
         END IF;
@@ -230,25 +246,24 @@ BEGIN
             VALUES (v_group, v_claim.block_last, v_claim.first, v_claim.count, v_now, s_outcome[i]);
         v_sum_done := v_sum_done + s_done[i];
         v_sum_expired := v_sum_expired + s_expired[i];
-        IF i = ANY (f_settlement) THEN
-            INSERT INTO forebay.claim (grp, first, count, block_last, block_at, partition, due_at, start_time,
-                    prev_start_time, attempts, done, handed)
-                SELECT v_group, v_claim.first + f.begins, f.count, v_claim.block_last, v_claim.block_at,
-                    v_claim.partition, f.due, f.due, f.prev, f.attempts,
-                    repeat('0', f.count)::varbit, repeat('0', f.count)::varbit
-                FROM unnest(f_settlement, f_offset, f_count, f_due, f_attempts, f_prev)
-                    WITH ORDINALITY AS f (settlement, begins, count, due, attempts, prev, n)
-                WHERE f.settlement = i ORDER BY n;
-        END IF;
-        IF i = ANY (x_settlement) THEN
-            INSERT INTO forebay.dead_letter
-                SELECT v_group, v_claim.first + x.begins, v_now, x.reason, x.attempts, x.body
-                FROM unnest(x_settlement, x_offset, x_reason, x_attempts, x_body)
-                    AS x (settlement, begins, reason, attempts, body)
-                WHERE x.settlement = i;
-            GET DIAGNOSTICS v_dead = ROW_COUNT;
-            v_sum_dead := v_sum_dead + v_dead;
-        END IF;
+        WHILE f_settlement[v_f] <= i LOOP
+            IF f_settlement[v_f] = i THEN
+                INSERT INTO forebay.claim (grp, first, count, block_last, block_at, partition, due_at, start_time,
+                        prev_start_time, attempts, done, handed)
+                    VALUES (v_group, v_claim.first + f_offset[v_f], f_count[v_f], v_claim.block_last,
+                        v_claim.block_at, v_claim.partition, f_due[v_f], f_due[v_f], f_prev[v_f], f_attempts[v_f],
+                        repeat('0', f_count[v_f])::varbit, repeat('0', f_count[v_f])::varbit);
+            END IF;
+            v_f := v_f + 1;
+        END LOOP;
+        WHILE x_settlement[v_x] <= i LOOP
+            IF x_settlement[v_x] = i THEN
+                INSERT INTO forebay.dead_letter VALUES (v_group, v_claim.first + x_offset[v_x], v_now,
+                    x_reason[v_x], x_attempts[v_x], x_body[v_x]);
+                v_sum_dead := v_sum_dead + 1;
+            END IF;
+            v_x := v_x + 1;
+        END LOOP;
         IF v_claim.partition IS NOT NULL THEN
             PERFORM forebay.free_lane(v_group, v_claim.partition);
         END IF;
@@ -367,21 +382,25 @@ BEGIN
     END IF;
     RETURN QUERY
         WITH run AS MATERIALIZED (
-            SELECT greatest(last - count + 1, v_from) AS begins, least(last + 1, v_until) AS ends, block.*
-            FROM forebay.block
-            WHERE last >= v_from AND last <= v_until_last
-                AND appended_at BETWEEN v_cursor.position_at AND v_until_at
+            SELECT nextval('forebay.claim_token_seq') AS token,
+                repeat('0', (cut.ends - cut.begins)::int)::varbit AS none, cut.*
+            FROM (
+                SELECT greatest(last - count + 1, v_from) AS begins, least(last + 1, v_until) AS ends, block.*
+                FROM forebay.block
+                WHERE last >= v_from AND last <= v_until_last
+                    AND appended_at BETWEEN v_cursor.position_at AND v_until_at
+                ORDER BY last
+            ) AS cut
         ), made AS (
             INSERT INTO forebay.claim
-                (grp, first, count, block_last, block_at, owner, due_at, start_time, done, handed)
-            SELECT p_group, begins, ends - begins, last, appended_at, p_owner, appended_at, appended_at,
-                repeat('0', (ends - begins)::int)::varbit, repeat('0', (ends - begins)::int)::varbit
-            FROM run ORDER BY last
-            RETURNING claim.*
+                (token, grp, first, count, block_last, block_at, owner, due_at, start_time, done, handed)
+            SELECT run.token, p_group, begins, ends - begins, last, appended_at, p_owner, appended_at, appended_at,
+                none, none
+            FROM run
         )
-        SELECT m.token, m.first, m.count, m.done, m.handed, m.attempts, m.start_time, m.prev_start_time,
-            run.last, run.count, run.id, run.appended_at, run.partition, run.body
-        FROM made AS m JOIN run ON run.last = m.block_last ORDER BY m.first;
+        SELECT run.token, begins, (ends - begins)::int, none, none, 0, appended_at, NULL::bigint,
+            last, run.count, id, appended_at, run.partition, body
+        FROM run ORDER BY last;
     PERFORM forebay.move_cursor(
         p_group, v_until & ((1::bigint << 45) - 1), v_until_at, p_messages - v_room, 0);
 END $$;
@@ -410,16 +429,19 @@ BEGIN
     SELECT * INTO v_cursor FROM forebay.cursor WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
     v_base := v_group.queue::bigint << 45;
     v_end := (v_group.queue::bigint + 1) << 45;
-    IF p_partition IS NOT NULL THEN
+    IF p_partition IS NOT NULL AND EXISTS (
+            SELECT FROM forebay.block
+            WHERE partition = p_partition AND last >= (v_base | v_group.start) AND last < v_end) THEN
         INSERT INTO forebay.lane VALUES (p_group, p_partition, v_base | v_group.start, NULL)
             ON CONFLICT DO NOTHING;
         PERFORM forebay.free_lane(p_group, p_partition);
     END IF;
     LOOP
         FOR v_lane IN
-            SELECT * FROM forebay.lane
-            WHERE grp = p_group AND ready IS NOT NULL AND (p_partition IS NULL OR partition = p_partition)
-            ORDER BY ready LIMIT p_messages
+            (SELECT * FROM forebay.lane WHERE p_partition IS NULL AND grp = p_group AND ready IS NOT NULL
+                ORDER BY ready LIMIT p_messages)
+            UNION ALL
+            SELECT * FROM forebay.lane WHERE grp = p_group AND partition = p_partition AND ready IS NOT NULL
         LOOP
             FOR b IN
                 SELECT *, octet_length(body) AS size FROM forebay.block
@@ -476,8 +498,10 @@ BEGIN
         v_cursor.position := (v_seen & ((1::bigint << 45) - 1)) + 1;
         v_cursor.position_at := v_seen_at;
     END LOOP;
-    PERFORM forebay.move_cursor(
-        p_group, v_cursor.position, v_cursor.position_at, p_messages - v_room, 0);
+    IF v_room < p_messages OR v_seen_at IS NOT NULL THEN
+        PERFORM forebay.move_cursor(
+            p_group, v_cursor.position, v_cursor.position_at, p_messages - v_room, 0);
+    END IF;
 END $$;
 
 -- Claims that change hands under a new token: those that are due (p_of is null), or those of owners that
@@ -565,6 +589,10 @@ DECLARE
     v_name text := p_parent || '_' || p_lower;
     v_rows bigint;
 BEGIN
+    PERFORM FROM forebay.piece WHERE parent = p_parent AND lower = p_lower FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN 0;  -- somebody else has dropped it
+    END IF;
     PERFORM pg_advisory_xact_lock('forebay.piece'::regclass::oid::int, 0);
     EXECUTE format('SELECT count(*) FROM forebay.%I', v_name) INTO v_rows;
     EXECUTE format('DROP TABLE forebay.%I', v_name);
@@ -594,8 +622,13 @@ DECLARE
     v_now bigint := coalesce(p_now, forebay.now_us());
     v_piece forebay.piece;
     v_name text := 'block_' || p_lower;
+    v_newest text := format('SELECT array_agg(q.number ORDER BY q.number), array_agg(b.last ORDER BY q.number)
+        FROM forebay.queue AS q, LATERAL (
+            SELECT last FROM forebay.%I WHERE last >= q.number::bigint << 45 AND last < (q.number::bigint + 1) << 45
+            ORDER BY last DESC LIMIT 1) AS b', v_name);
     v_queues int[];
     v_lasts bigint[];
+    v_seen bigint[];
     v_queue forebay.queue;
     v_expires boolean;
     v_group forebay.consumer_group;
@@ -603,13 +636,18 @@ DECLARE
     v_skipped bigint;
     v_blocks bigint;
 BEGIN
-    SELECT * INTO STRICT v_piece FROM forebay.piece WHERE parent = 'block' AND lower = p_lower;
-    EXECUTE format('SELECT array_agg(queue ORDER BY queue), array_agg(last ORDER BY queue) FROM (
-            SELECT (last >> 45)::int AS queue, max(last) AS last FROM forebay.%I GROUP BY 1) AS q', v_name)
-        INTO v_queues, v_lasts;
+    SELECT * INTO v_piece FROM forebay.piece WHERE parent = 'block' AND lower = p_lower FOR UPDATE;
+    IF NOT FOUND THEN
+        RETURN NULL;  -- somebody else has dropped it
+    END IF;
+    EXECUTE v_newest INTO v_queues, v_seen;
     PERFORM forebay.lock_queue(q) FROM unnest(v_queues) AS q ORDER BY q;
     PERFORM forebay.lock_cursor(number) FROM (
         SELECT number FROM forebay.consumer_group WHERE queue = ANY (v_queues) ORDER BY number) AS g;
+    EXECUTE v_newest INTO v_queues, v_lasts;
+    IF v_lasts IS DISTINCT FROM v_seen THEN  -- a clock that was set back: somebody still writes here
+        RETURN NULL;
+    END IF;
     FOR i IN 1 .. coalesce(cardinality(v_queues), 0) LOOP
         SELECT * INTO v_queue FROM forebay.queue WHERE number = v_queues[i];
         CONTINUE WHEN v_queue.deleted;
@@ -659,6 +697,11 @@ BEGIN
             WHERE lane.grp = v_group.number AND d.number = v_group.queue AND lane.position <= d.last;
         PERFORM forebay.free_lane(v_group.number, partition) FROM forebay.lane
             WHERE grp = v_group.number AND ready IS NOT NULL AND ready < position;
+        -- A lane that has nothing left behind it, nor anything out, is made anew when it is needed.
+        DELETE FROM forebay.lane AS l USING forebay.queue AS q
+            WHERE l.grp = v_group.number AND q.number = v_group.queue AND l.ready IS NULL
+                AND l.position <= (q.number::bigint << 45 | q.floor) AND NOT EXISTS (
+                    SELECT FROM forebay.claim AS c WHERE c.grp = l.grp AND c.partition = l.partition);
     END LOOP;
     RETURN v_blocks;
 END $$;

@@ -35,7 +35,7 @@ from forebay.log.postgres.rows import (
     queue_of_row,
 )
 from forebay.log.postgres.upkeep import trim
-from forebay.log.postgres.writing import ID_SKEW_US, append_all, write
+from forebay.log.postgres.writing import append_all, write
 from forebay.log.registry import (
     change_settings,
     check_number,
@@ -69,14 +69,11 @@ from forebay.model import (
     Clock,
     Corrupt,
     Limits,
-    Rejected,
-    SystemClock,
     Unavailable,
+    UnknownQueue,
     check_group_name,
     check_queue_name,
     decode,
-    format_id,
-    id_time,
     pack,
     queue_of,
     sequence_of,
@@ -119,7 +116,11 @@ class PostgresLog:
         spans = dict.fromkeys(("block", "receipt", "outcome"), self._piece_us)
         spans["dedupe"] = min(self._piece_us, 3_600 * _SECOND)
         await self._database.open(spans)
-        await self._make_pieces()
+        try:
+            await self._make_pieces()
+        except BaseException:
+            await self._database.close()
+            raise
         return self
 
     async def __aexit__(
@@ -162,7 +163,7 @@ class PostgresLog:
             await connection.execute(SQL["lock_queues"])
             row = await connection.fetchrow(SQL["queue_by_name"], name)
             if row is None or row["deleted"]:
-                raise unknown_queue(name, [q.name for q in await self.queues()])
+                raise unknown_queue(name, [q["name"] for q in await connection.fetch(SQL["queues"])])
             queue = queue_of_row(row)
             merged = change_settings(queue.settings, settings)
             await connection.execute(
@@ -190,12 +191,12 @@ class PostgresLog:
             if row is None or row["deleted"]:
                 return False
             number = row["number"]
+            await connection.execute(SQL["delete_inbox"], number)
             await connection.execute(SQL["lock_queue"], number)
             head = await connection.fetchrow(SQL["head"], number)
             assert head is not None
             for group in await connection.fetch(SQL["groups"], number):
                 await _delete_group(connection, group["number"])
-            await connection.execute(SQL["delete_inbox"], number)
             await connection.execute(SQL["delete_queue"], number, head["next"])
         self._queues.pop(number, None)
         return True
@@ -261,12 +262,11 @@ class PostgresLog:
         atomic: bool = False,
     ) -> Receipt:
         intakes = [Intake(a, await self._known_queue(a.queue), self._limits) for a in appends]
-        latest = (self._clock or SystemClock()).now() + ID_SKEW_US
-        for block_id in [*(intake.id for intake in intakes), *([id] if id else [])]:
-            if (id_time(block_id) or 0) > latest:
-                text = f"the id {format_id(block_id)} lies more than a day in the future"
-                raise Rejected(text, hint="check the clock of the machine that minted it")
-        return await self._commits.commit(intakes, settlements, id, atomic=atomic)
+        try:
+            return await self._commits.commit(intakes, settlements, id, atomic=atomic)
+        except UnknownQueue:
+            self._queues.clear()  # deleted elsewhere, and perhaps made anew
+            raise
 
     async def _known_queue(self, number: int) -> Queue:
         if number not in self._queues:
@@ -282,7 +282,9 @@ class PostgresLog:
         while True:
             try:
                 return await self._write(items)
-            except asyncpg.CheckViolationError:
+            except asyncpg.CheckViolationError as error:
+                if loop.time() > deadline:
+                    raise Unavailable(f"no piece of the log holds this moment: {error}") from error
                 await self._make_pieces()
             except Unavailable:
                 if loop.time() + pause > deadline:
@@ -487,6 +489,7 @@ class PostgresLog:
     async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
         check_stage_name(stage)
         await self._make_pieces()
+        await self.queues()
         wanted = [UUID(bytes=block_id) for block_id in ids]
         async with self._database.transaction() as connection:
             staged = {r["id"].bytes: r for r in await connection.fetch(SQL["staged"], stage, wanted)}
@@ -523,8 +526,7 @@ class PostgresLog:
     async def sweep(self, limit: int = 10_000) -> int:
         """Move messages that forebay.push() left in the inbox into blocks; how many there were."""
         await self._make_pieces()
-        queues = {queue.number: queue for queue in await self.queues()}
-        return await sweep(self._database, SQL, queues, self._limits, now=self._now(), limit=limit)
+        return await sweep(self._database, SQL, self._limits, now=self._now(), limit=limit)
 
     # Odds
 
@@ -548,9 +550,10 @@ async def _check_group(connection: Connection, group: Group) -> None:
 
 async def _delete_group(connection: Connection, number: int) -> bool:
     await connection.execute(SQL["lock_cursor"], number)
+    await connection.execute(SQL["delete_claims"], number)  # before the tally's lock, like settling
     await connection.execute(SQL["lock_tally"], number)
     existed = await connection.fetchval(SQL["delete_group"], number) is not None
-    for part in ("cursor", "tally", "claims", "lanes", "dead_letters", "outcomes"):
+    for part in ("cursor", "tally", "lanes", "dead_letters", "outcomes"):
         await connection.execute(SQL[f"delete_{part}"], number)
     return existed
 

@@ -83,7 +83,8 @@ DELETE FROM forebay.cursor WHERE grp = $1
 DELETE FROM forebay.tally WHERE grp = $1
 
 -- name: delete_claims
-DELETE FROM forebay.claim WHERE grp = $1
+DELETE FROM forebay.claim
+WHERE token IN (SELECT token FROM forebay.claim WHERE grp = $1 ORDER BY token FOR UPDATE)
 
 -- name: delete_lanes
 DELETE FROM forebay.lane WHERE grp = $1
@@ -118,7 +119,7 @@ WITH gone AS (
     DELETE FROM forebay.owner WHERE name = $1
 ), given AS (
     UPDATE forebay.claim SET owner = NULL, due_at = coalesce($2, forebay.now_us())
-    WHERE owner = $1 RETURNING 1
+    WHERE token IN (SELECT token FROM forebay.claim WHERE owner = $1 ORDER BY token FOR UPDATE) RETURNING 1
 )
 SELECT count(*) FROM given
 
@@ -186,13 +187,15 @@ SELECT id, queue, body FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uu
 DELETE FROM forebay.staged WHERE stage = $1
 
 -- name: receipts
-SELECT DISTINCT ON (id) id, first, count, dropped FROM forebay.receipt WHERE id = ANY ($1::uuid[])
+SELECT DISTINCT ON (id) id, first, count, dropped FROM forebay.receipt
+WHERE id = ANY ($1::uuid[]) AND first IS NOT NULL
 
 -- name: make_pieces
 SELECT forebay.make_pieces(at) FROM (
     SELECT coalesce($1, forebay.now_us())
     UNION SELECT coalesce($1, forebay.now_us()) + (SELECT min(us) FROM forebay.span)
-    UNION SELECT max(appended_at) FROM forebay.head HAVING max(appended_at) > 0
+    UNION SELECT max(appended_at) FROM forebay.head GROUP BY queue
+        HAVING max(appended_at) > coalesce($1, forebay.now_us())
 ) AS times (at)
 
 -- name: pieces
@@ -221,9 +224,12 @@ WHERE t.turn < (SELECT max(turn) FROM forebay.tally WHERE grp = t.grp)
 -- name: drop_stages
 DELETE FROM forebay.staged WHERE staged_at < $1
 
+-- name: lock_inbox
+SELECT pg_advisory_xact_lock('forebay.inbox'::regclass::oid::int, 0)
+
 -- name: sweep_inbox
 SELECT id, queue, payload, partition, transaction_id, headers, start_time
-FROM forebay.inbox ORDER BY id LIMIT $1 FOR UPDATE SKIP LOCKED
+FROM forebay.inbox ORDER BY id LIMIT $1 FOR UPDATE
 
 -- name: reject_inbox
 INSERT INTO forebay.inbox_rejected

@@ -41,13 +41,12 @@ async def trim(
     dropped = {"block": 0, "receipt": 0, "outcome": 0, "dedupe": 0}
     postponed = 0
     for parent, pieces in old.items():
-        for piece in pieces:
+        for done, piece in enumerate(pieces):
             try:
-                rows = await _drop(database, sql, parent, piece["lower"], now)
-            except Unavailable:
-                postponed += 1
-            else:
-                dropped[parent] += rows
+                dropped[parent] += await _drop(database, sql, parent, piece["lower"], now)
+            except Unavailable:  # each of them would wait for the same lock, and hold up writers
+                postponed += len(pieces) - done
+                break
     async with database.connection() as connection:
         await connection.execute(sql["sweep_heads"])
         await connection.execute(sql["sweep_cursors"])

@@ -1,23 +1,24 @@
 """The write: many items in one call of forebay.write(), and its answers back to the items.
 
 The function wants appends by queue and settlements by group and claim, so that locks are taken in one
-order; within a queue or a claim the order of the items is kept.
+order; within a queue or a claim the order of the items is kept. Settlements that come twice under one id
+are written once, and answered twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 from uuid import UUID
 
-from asyncpg import BitString
+from asyncpg import BitString, PostgresError
 
 from forebay.log.claiming import encode_outcome
 from forebay.log.groupcommit import Item, Result
 from forebay.log.intake import Answer, Intake
 from forebay.log.registry import unknown_queue
 from forebay.log.values import Appended, Settlement, dead_letter_body
-from forebay.model import bitmap, id_time, mint
+from forebay.model import Rejected, bitmap, id_time, mint
 
 if TYPE_CHECKING:
     import asyncpg
@@ -25,9 +26,9 @@ if TYPE_CHECKING:
     from forebay.log.postgres.database import Connection
 
 ID_SKEW_US: Final = 86_400 * 1_000_000
-"""How far ahead of the log's clock the time in an id may be."""
+"""How far ahead of the log's clock the time in an id may be; forebay.write() refuses the rest."""
 
-_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 33))
+_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 34))
 WRITE: Final = f"SELECT * FROM forebay.write({_ARGUMENTS})"  # noqa: S608 - placeholders only
 
 _NO_DIGEST: Final = bytes(16)
@@ -48,23 +49,30 @@ async def write(connection: Connection, items: Sequence[Item], now: int | None) 
     """Write the items in the connection's transaction, or in one of its own."""
     appends = [(i, n, intake) for i, item in enumerate(items) for n, intake in enumerate(item.appends)]
     appends.sort(key=lambda entry: entry[2].queue)
-    settlers = [i for i, item in enumerate(items) if item.settlements]
+    firsts: dict[bytes, int] = {}
+    settlers = [i for i, item in enumerate(items) if item.settlements and firsts.setdefault(item.id, i) == i]
     settlements = [
         (k, n, s) for k, i in enumerate(settlers, start=1) for n, s in enumerate(items[i].settlements)
     ]
     settlements.sort(key=lambda entry: (entry[2].group, entry[2].token))
     ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]
-    rows = await connection.fetch(
-        WRITE,
+    arguments = (
         now,
-        _ids_since(ids),
+        *_ids_between(ids),
         *_append_columns([intake for _, _, intake in appends]),
         [_remembered_id(items[i]) for i in settlers],
         [k for k, _, _ in settlements],
         [n for _, n, _ in settlements],
         *_settlement_columns([s for _, _, s in settlements]),
     )
-    return _results(items, appends, settlers, rows)
+    try:
+        rows = await connection.fetch(WRITE, *arguments)
+    except PostgresError as error:
+        if error.sqlstate == "FB400":
+            raise Rejected(str(error), hint="check the clock of the machine that minted it") from error
+        raise
+    conflicts = {items[i].id: late for i, late in zip(settlers, _conflicts(settlers, rows), strict=True)}
+    return _results(items, appends, conflicts, rows)
 
 
 async def append_all(
@@ -92,11 +100,12 @@ def _remembered_id(item: Item) -> UUID | None:
     return UUID(bytes=item.id) if any(s.is_outcome() for s in item.settlements) else None
 
 
-def _ids_since(ids: list[bytes]) -> int:
-    """A time before which none of these ids can have been written, as the ids' own times say."""
+def _ids_between(ids: list[bytes]) -> tuple[int, int]:
+    """A time before which none of these ids can have been written, and the newest of their own times."""
     times = [id_time(i) for i in ids]
     known = [t for t in times if t is not None]
-    return min(known) - ID_SKEW_US if len(known) == len(times) and known else 0
+    since = min(known) - ID_SKEW_US if len(known) == len(times) and known else 0
+    return since, max(known, default=0)
 
 
 def _append_columns(intakes: list[Intake]) -> tuple[list[Any], ...]:
@@ -138,18 +147,24 @@ def _settlement_columns(settlements: list[Settlement]) -> tuple[list[Any], ...]:
     )
 
 
+def _conflicts(settlers: list[int], rows: list[asyncpg.Record]) -> list[Sequence[int]]:
+    conflicts: list[Sequence[int]] = [()] * len(settlers)
+    for row in rows:
+        if row["kind"] == "settled":
+            conflicts[row["ord"] - 1] = tuple(row["conflicts"] or ())
+    return conflicts
+
+
 def _results(
     items: Sequence[Item],
     appends: list[tuple[int, int, Intake]],
-    settlers: list[int],
+    conflicts: Mapping[bytes, Sequence[int]],
     rows: list[asyncpg.Record],
 ) -> list[Result | Exception]:
     answers: list[list[Answer]] = [[Answer()] * len(item.appends) for item in items]
-    conflicts: list[Sequence[int]] = [()] * len(items)
     gone: dict[int, Exception] = {}
-    for kind, place, first, count, dropped, found_index, found_id, late in rows:
+    for kind, place, first, count, dropped, found_index, found_id, _ in rows:
         if kind == "settled":
-            conflicts[settlers[place - 1]] = tuple(late or ())
             continue
         i, n, intake = appends[place]
         if kind == "gone":
@@ -158,4 +173,7 @@ def _results(
             answers[i][n] = Answer(found=tuple(zip(found_index, found_id, strict=True)))
         else:
             answers[i][n] = Answer(first, count, known=kind == "known", dropped=dropped)
-    return [gone.get(i) or Result(answers[i], conflicts[i]) for i in range(len(items))]
+    return [
+        gone.get(i) or Result(answers[i], conflicts[item.id] if item.settlements else ())
+        for i, item in enumerate(items)
+    ]

@@ -29,9 +29,7 @@ _UNREADABLE: Final = (apsw.CorruptError, apsw.NotADBError)
 def translate(error: apsw.Error, path: Path) -> Exception:
     """Return the error to raise in place of one of SQLite's."""
     if isinstance(error, _UNREADABLE):
-        return Corrupt(
-            f"the log {path} is damaged: {error}", hint="keep the file, and restore a copy"
-        )
+        return Corrupt(f"the log {path} is damaged: {error}", hint="keep the file, and restore a copy")
     for kind, text, hint in _OUT_OF_REACH:
         if isinstance(error, kind):
             return Unavailable(
@@ -47,9 +45,7 @@ def closed(path: Path) -> Unavailable:
 
 def not_a_log(path: Path, reason: str) -> Misconfigured:
     """Return the error for a file that belongs to somebody else; it is left as it was."""
-    return Misconfigured(
-        f"{path} is not a log: {reason}", hint="give the path of a log, or of a new file"
-    )
+    return Misconfigured(f"{path} is not a log: {reason}", hint="give the path of a log, or of a new file")
 
 
 def newer_schema(path: Path, found: int, known: int) -> Misconfigured:

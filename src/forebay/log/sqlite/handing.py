@@ -214,10 +214,7 @@ def _hand(
     good = [row for row in rows if row.block_last not in errors]
     return Claimed(
         [_claim(group.group.number, row, blocks[row.block_last]) for row in good],
-        [
-            corrupt_block(held.queue.name, blocks[row.block_last], errors[row.block_last])
-            for row in bad
-        ],
+        [corrupt_block(held.queue.name, blocks[row.block_last], errors[row.block_last]) for row in bad],
     )
 
 

@@ -5,8 +5,6 @@ transaction of the writer's connection; a claim is not synced by itself, but alw
 that comes after it.
 """
 
-# ruff: noqa: D102 - the seam says what its verbs do
-
 from collections.abc import Callable, Sequence
 from os import PathLike
 from pathlib import Path
@@ -16,7 +14,7 @@ from typing import Any, Final, Self, TypeVar
 from forebay.log.claiming import check_stage_name
 from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.intake import Answer, resolve
-from forebay.log.sqlite import catalogue, handing, reading, schema, staging, upkeep
+from forebay.log.sqlite import catalogue, handing, reading, staging, upkeep, versions
 from forebay.log.sqlite.connection import Session, Transaction
 from forebay.log.sqlite.errors import closed
 from forebay.log.sqlite.handing import SECOND
@@ -72,7 +70,7 @@ class SqliteLog:
     async def __aenter__(self) -> Self:
         writer = Session(self._path, "writer", writes=True)
         try:
-            await writer.call(lambda: schema.prepare(self._path))
+            await writer.call(lambda: versions.prepare(self._path))
         except BaseException:
             await writer.close()
             raise
@@ -106,9 +104,7 @@ class SqliteLog:
         )
 
     async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
-        return self._remembered(
-            await self._write(lambda tx: catalogue.configure_queue(tx, name, settings))
-        )
+        return self._remembered(await self._write(lambda tx: catalogue.configure_queue(tx, name, settings)))
 
     async def queue(self, name: str) -> Queue:
         return await self._read(lambda tx: catalogue.named_queue(tx, name).queue)
@@ -132,9 +128,7 @@ class SqliteLog:
         return await self._write(lambda tx: catalogue.create_group(tx, queue, name, start))
 
     async def groups(self, queue: Queue) -> list[Group]:
-        return await self._read(
-            lambda tx: [state.group for state in catalogue.groups_of(tx, queue.number)]
-        )
+        return await self._read(lambda tx: [state.group for state in catalogue.groups_of(tx, queue.number)])
 
     async def delete_group(self, group: Group) -> bool:
         deleted = await self._write(lambda tx: catalogue.delete_group(tx, group))
@@ -227,9 +221,7 @@ class SqliteLog:
         return await self._write(step, durable=False)
 
     async def retire(self, owner: str) -> int:
-        return await self._write(
-            lambda tx: handing.retire(tx, owner, self._clock.now()), durable=False
-        )
+        return await self._write(lambda tx: handing.retire(tx, owner, self._clock.now()), durable=False)
 
     # Reading
 
@@ -239,13 +231,11 @@ class SqliteLog:
         first: int = 1,
         *,
         messages: int = 10_000,
-        bytes: int = 64 << 20,  # noqa: A002 - the word of the seam
+        bytes: int = 64 << 20,
     ) -> list[StoredBlock]:
         return await self._read(lambda tx: reading.read(tx, queue, first, Room(messages, bytes)))
 
-    async def dead_letters(
-        self, group: Group, *, after: int = 0, limit: int = 100
-    ) -> list[DeadLetter]:
+    async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         return await self._read(lambda tx: reading.dead_letters(tx, group, after, limit))
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:

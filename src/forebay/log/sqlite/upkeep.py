@@ -128,10 +128,7 @@ def trim_outcomes(tx: Transaction, number: int, before: int) -> bool:
     held = find_queue(tx, number)
     if held is None:
         return False
-    more = [
-        _trim_outcomes(tx, state.group.number, held.floor_id, before)
-        for state in groups_of(tx, number)
-    ]
+    more = [_trim_outcomes(tx, state.group.number, held.floor_id, before) for state in groups_of(tx, number)]
     return any(more)
 
 

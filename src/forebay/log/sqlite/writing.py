@@ -64,9 +64,7 @@ class Flush:
         refusal = self._refusal(item)
         if refusal is not None:
             return refusal
-        if item.atomic:
-            self._check_whole(item)
-        answers = [self._append(intake, atomic=item.atomic) for intake in item.appends]
+        answers = [self._append(intake) for intake in item.appends]
         conflicts = self._settle_all(item) if item.settlements else ()
         result = Result(answers, conflicts)
         if item.atomic and not is_whole(item, result):
@@ -107,27 +105,12 @@ class Flush:
 
     # Appending
 
-    def _append(self, intake: Intake, *, atomic: bool) -> Answer:
-        answer = self._look(intake)
-        if answer.found and atomic:
-            # They are in this item, as `_check_whole` found none: the ids hold only if it stays.
-            intake.drop(answer.found)
-        elif answer.known or answer.found:
-            return answer
-        return self._add(intake)
-
-    def _look(self, intake: Intake) -> Answer:
-        """Return what the log knows about a block and its messages."""
+    def _append(self, intake: Intake) -> Answer:
         known = known_answer(self._tx, intake.id)
         if known is not None:
             return known
-        return Answer(found=self._duplicates(intake) if intake.digests is not None else ())
-
-    def _check_whole(self, item: Item) -> None:
-        """Refuse an atomic item with messages that are known, before anything is written."""
-        answers = [self._look(intake) for intake in item.appends]
-        if any(answer.found for answer in answers):
-            raise NotWhole(Result(answers))
+        found = self._duplicates(intake) if intake.digests is not None else ()
+        return Answer(found=found) if found else self._add(intake)
 
     def _add(self, intake: Intake) -> Answer:
         tx, now, count = self._tx, self._now, len(intake.block)
@@ -225,9 +208,7 @@ class Flush:
                 "add_dead_letter", group, first + death.offset, self._now, death.attempts,
                 death.reason, body,
             )  # fmt: skip
-        tx.run(
-            "add_outcome", group, block_last, self._now, first, count, encode_outcome(settlement)
-        )
+        tx.run("add_outcome", group, block_last, self._now, first, count, encode_outcome(settlement))
 
 
 def known_answer(tx: Transaction, block_id: bytes) -> Answer | None:

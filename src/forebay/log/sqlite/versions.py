@@ -4,12 +4,14 @@ Invariants: a file that is not a log, or a log of a newer Forebay, is left as it
 migration is one transaction, so a crash leaves the version before it or the one after.
 """
 
+import time
 from pathlib import Path
 from typing import Final
 
 import apsw
 
 from forebay.log.sqlfile import Migration, load_migrations
+from forebay.log.sqlite.connection import BUSY_MILLISECONDS
 from forebay.log.sqlite.errors import newer_schema, not_a_log, translate
 from forebay.model import Misconfigured
 
@@ -17,6 +19,7 @@ APPLICATION_ID: Final = 0x46425931
 """`FBY1`, where `file` and SQLite look for the owner of a database."""
 MIGRATIONS: Final = load_migrations("forebay.log.sqlite")
 
+_PAUSE_SECONDS: Final = 0.01
 _NEW_FILE: Final = ("PRAGMA page_size = 8192", "PRAGMA auto_vacuum = INCREMENTAL")
 
 
@@ -40,8 +43,8 @@ def prepare(path: Path, migrations: list[Migration] | None = None) -> None:
     try:
         connection = apsw.Connection(str(path))
         try:
-            connection.set_busy_timeout(5_000)
-            _prepare(connection, path, steps)
+            connection.set_busy_timeout(BUSY_MILLISECONDS)
+            _prepare_patiently(connection, path, steps)
         finally:
             connection.close(True)
     except apsw.NotADBError as error:
@@ -52,10 +55,25 @@ def prepare(path: Path, migrations: list[Migration] | None = None) -> None:
         raise translate(error, path) from error
 
 
+def _prepare_patiently(connection: apsw.Connection, path: Path, steps: list[Migration]) -> None:
+    """Try again while others make the file: SQLite gives up at once where both would wait."""
+    deadline = time.monotonic() + BUSY_MILLISECONDS / 1000
+    while True:
+        try:
+            _prepare(connection, path, steps)
+        except apsw.BusyError:
+            if time.monotonic() > deadline:
+                raise
+            time.sleep(_PAUSE_SECONDS)
+        else:
+            return
+
+
 def _prepare(connection: apsw.Connection, path: Path, steps: list[Migration]) -> None:
-    version = _pragma(connection, "user_version")
-    owner = _pragma(connection, "application_id")
-    fresh = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is None
+    with connection:  # at one moment, as another process may be making the file
+        version = _pragma(connection, "user_version")
+        owner = _pragma(connection, "application_id")
+        fresh = connection.execute("SELECT 1 FROM sqlite_schema LIMIT 1").fetchone() is None
     if owner != APPLICATION_ID and not (fresh and owner == version == 0):
         raise not_a_log(path, "it is a database of another program")
     if version > len(steps):
