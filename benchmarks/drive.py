@@ -101,7 +101,13 @@ class _Cycle:
                 await self._came.wait()
 
 
-async def interleave(contestants: Mapping[str, Turn], rounds: int, seconds: float, note: Note) -> Rates:
+async def interleave(
+    contestants: Mapping[str, Turn],
+    rounds: int,
+    seconds: float,
+    note: Note,
+    before_round: Callable[[], Awaitable[None]] | None = None,
+) -> Rates:
     """Let each contestant have its turn in every round, each time in another order."""
     names = list(contestants)
     rates: dict[str, list[float]] = {name: [] for name in names}
@@ -109,6 +115,8 @@ async def interleave(contestants: Mapping[str, Turn], rounds: int, seconds: floa
         with note(f"{name}, to warm up"):
             await contestants[name](seconds * _WARM_UP)
     for number in range(rounds):
+        if before_round is not None:
+            await before_round()
         first = number % len(names)
         for name in names[first:] + names[:first]:
             gc.collect()

@@ -14,8 +14,7 @@ from benchmarks.drive import append_rate
 from benchmarks.payloads import BATCH, PUSHERS, Batch, fresh_ids
 
 _TABLE: Final = """
-    DROP TABLE IF EXISTS message_row;
-    CREATE TABLE message_row (
+    CREATE TABLE IF NOT EXISTS {table} (
         id             bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
         transaction_id text UNIQUE,
         payload        bytea NOT NULL,
@@ -23,7 +22,7 @@ _TABLE: Final = """
     )
 """
 _INSERT: Final = """
-    INSERT INTO message_row (transaction_id, payload)
+    INSERT INTO {table} (transaction_id, payload)
     SELECT * FROM unnest($1::text[], $2::bytea[])
 """
 _SQLITE_TABLE: Final = """
@@ -40,7 +39,7 @@ How = Literal["insert", "copy"]
 
 
 class PostgresRows:
-    """A table in PostgreSQL, and a connection for each pusher."""
+    """Tables in PostgreSQL, and a connection for each pusher."""
 
     def __init__(self, dsn: str, pushes: Sequence[Batch]) -> None:
         self._dsn = dsn
@@ -60,18 +59,23 @@ class PostgresRows:
         await asyncio.gather(*(connection.close() for connection in self._connections))
 
     async def append(self, seconds: float, how: How, *, with_ids: bool) -> float:
-        """Push into an empty table, each batch in a transaction of its own."""
-        await self._connections[0].execute(_TABLE)
+        """Push, each batch in a transaction of its own, into the table of those who push this way.
+
+        Like the log, and like any queue that remembers ids, a table keeps what it has been given.
+        """
+        table = f"{how}_{'with' if with_ids else 'without'}_ids"
+        await self._connections[0].execute(_TABLE.format(table=table))
+        insert = _INSERT.format(table=table)
 
         async def push(pusher: int, turn: int) -> None:
             payloads = self._pushes[turn % len(self._pushes)].payloads
             ids = fresh_ids() if with_ids else [None] * BATCH
             connection = self._connections[pusher]
             if how == "insert":
-                await connection.execute(_INSERT, ids, payloads)
+                await connection.execute(insert, ids, payloads)
             else:
                 await connection.copy_records_to_table(
-                    "message_row",
+                    table,
                     records=zip(ids, payloads, strict=True),
                     columns=("transaction_id", "payload"),
                 )

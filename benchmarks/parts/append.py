@@ -10,7 +10,7 @@ from itertools import count
 from statistics import median
 from typing import Final
 
-from benchmarks.bench import Bench, after_checkpoint
+from benchmarks.bench import Bench, checkpoint
 from benchmarks.blocks import BlockQueue
 from benchmarks.drive import Turn, append_rate, best, interleave, ratios, turns_of, typical
 from benchmarks.payloads import batches
@@ -37,10 +37,10 @@ async def run(bench: Bench) -> Figures:
                     queue = await BlockQueue.make(log, name, pushes, with_ids=with_ids)
                     return await append_rate(queue.push, seconds)
 
-                return after_checkpoint(dsn, turn)
+                return turn
 
             def table(how: How, *, with_ids: bool) -> Turn:
-                return after_checkpoint(dsn, partial(rows.append, how=how, with_ids=with_ids))
+                return partial(rows.append, how=how, with_ids=with_ids)
 
             rates = await interleave(
                 {
@@ -53,6 +53,7 @@ async def run(bench: Bench) -> Figures:
                 pace.rounds,
                 pace.seconds,
                 bench.note,
+                partial(checkpoint, dsn),
             )
     rival = best(rates, ["rows_insert", "rows_copy"])
     by_round = ratios(rates, "blocks", rival)

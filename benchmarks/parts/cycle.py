@@ -8,7 +8,7 @@ from functools import partial
 from itertools import count
 from statistics import median
 
-from benchmarks.bench import Bench, after_checkpoint
+from benchmarks.bench import Bench, checkpoint
 from benchmarks.blocks import BlockQueue
 from benchmarks.drive import Turn, best, cycle_rate, interleave, ratios, turns_of, typical
 from benchmarks.payloads import batches
@@ -36,10 +36,11 @@ async def run(bench: Bench) -> Figures:
             for name, readers in rivals.items():
                 turns[name] = partial(pgmq.cycle, readers=readers)
             rates = await interleave(
-                {name: after_checkpoint(dsn, turn) for name, turn in turns.items()},
+                turns,
                 pace.rounds,
                 pace.seconds,
                 bench.note,
+                partial(checkpoint, dsn),
             )
     rival = best(rates, list(rivals))
     by_round = ratios(rates, "blocks", rival)

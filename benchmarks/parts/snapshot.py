@@ -4,12 +4,13 @@ What is dead cannot be vacuumed for as long as such a snapshot lives, and many q
 slow down to a crawl. Each turn has a fresh queue; the snapshot lives as long as its turn.
 """
 
+from functools import partial
 from itertools import count
 from statistics import median
 
 import asyncpg
 
-from benchmarks.bench import Bench, after_checkpoint
+from benchmarks.bench import Bench, checkpoint
 from benchmarks.blocks import BlockQueue
 from benchmarks.drive import cycle_rate, interleave, ratios, turns_of, typical
 from benchmarks.payloads import batches
@@ -36,12 +37,12 @@ async def run(bench: Bench) -> Figures:
                 finally:
                     await idler.close()
 
-            turns = {"without_snapshot": without, "with_snapshot": beside}
             rates = await interleave(
-                {name: after_checkpoint(dsn, turn) for name, turn in turns.items()},
+                {"without_snapshot": without, "with_snapshot": beside},
                 pace.snapshot_rounds,
                 pace.snapshot_seconds,
                 bench.note,
+                partial(checkpoint, dsn),
             )
     by_round = ratios(rates, "with_snapshot", "without_snapshot")
     return {

@@ -256,10 +256,7 @@ class MemoryLog:
     def _write(self, item: Item) -> Result:
         now = self._clock.now()
         known = self._settled.get(item.id) if item.settlements else None
-        if known is not None:
-            conflicts = known[1]
-        else:
-            conflicts = self._conflicts(item.settlements)
+        conflicts = self._conflicts(item.settlements) if known is None else known[1]
         answers: list[Answer] = []
         for intake in item.appends:
             answer = self._answer(intake, now)

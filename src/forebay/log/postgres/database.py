@@ -41,11 +41,15 @@ _SESSION: Final = {
     "idle_in_transaction_session_timeout": "60s",
 }
 
+_REFUSED = (
+    asyncpg.InvalidCatalogNameError,
+    asyncpg.InvalidAuthorizationSpecificationError,
+    asyncpg.ClientConfigurationError,
+)
+_BROKEN = (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
 _AWAY = (
-    OSError,
-    asyncio.TimeoutError,
+    *_BROKEN,
     asyncpg.PostgresConnectionError,
-    asyncpg.InterfaceError,
     asyncpg.OperatorInterventionError,
     asyncpg.InsufficientResourcesError,
     asyncpg.ReadOnlySQLTransactionError,
@@ -71,28 +75,21 @@ class Database:
 
     async def open(self, spans: dict[str, int]) -> None:
         """Connect and bring the schema up to date. `spans` are the lengths of pieces, if it is new."""
-        with in_our_words():
-            try:
-                self._pool = await asyncpg.create_pool(
-                    self._dsn,
-                    min_size=1,
-                    max_size=self._connections_max,
-                    timeout=self._timeout,
-                    command_timeout=self._timeout,
-                    server_settings=_SESSION,
-                    reset=_leave,
-                )
-            except (asyncpg.InvalidCatalogNameError, asyncpg.InvalidAuthorizationSpecificationError,
-                    ValueError) as error:  # fmt: skip
-                text = f"PostgreSQL refuses the address: {error}"
-                raise Misconfigured(text, hint="check database, user and password") from error
         try:
+            self._pool = await asyncpg.create_pool(
+                self._dsn,
+                min_size=0,  # nothing is tried, or logged, but when somebody needs a connection
+                max_size=self._connections_max,
+                timeout=self._timeout,
+                command_timeout=self._timeout,
+                server_settings=_SESSION,
+                reset=_leave,
+            )
             async with self.connection() as connection:
                 await _migrate(connection, spans)
-        except asyncpg.InsufficientPrivilegeError as error:
+        except ValueError as error:  # a port that is no number
             await self.close()
-            text = f"PostgreSQL forbids the user to keep a log there: {error}"
-            raise Misconfigured(text, hint="grant CREATE on the database") from error
+            raise Misconfigured(f"PostgreSQL refuses the address: {error}", hint="check the port") from error
         except BaseException:
             await self.close()
             raise
@@ -114,7 +111,11 @@ class Database:
             raise Unavailable("the log is closed", hint="open it again")
         with in_our_words():
             async with self._pool.acquire(timeout=self._timeout) as connection:
-                yield connection
+                try:
+                    yield connection
+                except _BROKEN:
+                    connection.terminate()  # in what state it is, nobody knows
+                    raise
 
     @contextlib.asynccontextmanager
     async def transaction(self, **options: Any) -> AsyncIterator[Connection]:
@@ -125,9 +126,17 @@ class Database:
 
 @contextlib.contextmanager
 def in_our_words() -> Iterator[None]:
-    """Say Unavailable for what may pass by itself, and Rejected for values that can't be stored."""
+    """Say Unavailable for what may pass by itself, Misconfigured or Rejected for what won't."""
     try:
         yield
+    except _REFUSED as error:
+        text = f"PostgreSQL refuses the address: {error}"
+        raise Misconfigured(text, hint="check host, port, database, user and password") from error
+    except asyncpg.InsufficientPrivilegeError as error:
+        text = f"PostgreSQL forbids the user to keep a log there: {error}"
+        raise Misconfigured(
+            text, hint="grant CREATE on the database, and all on its schema forebay"
+        ) from error
     except _AWAY as error:
         text = f"PostgreSQL is away: {str(error) or type(error).__name__}"
         hint = "try again with the same id: whether it was written is not known"

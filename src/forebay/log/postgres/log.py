@@ -279,13 +279,16 @@ class PostgresLog:
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._retry_seconds
         pause = 0.01
+        has_pieces = True
         while True:
             try:
+                if not has_pieces:
+                    await self._make_pieces()
                 return await self._write(items)
             except asyncpg.CheckViolationError as error:
                 if loop.time() > deadline:
                     raise Unavailable(f"no piece of the log holds this moment: {error}") from error
-                await self._make_pieces()
+                has_pieces = False
             except Unavailable:
                 if loop.time() + pause > deadline:
                     raise

@@ -1,0 +1,1 @@
+"""The benchmarks run, and judge their figures as they should."""
