@@ -33,7 +33,7 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     rounds: int = 5
     seconds: float = 2.0
     """Of a turn."""
-    snapshot_rounds: int = 4
+    snapshot_rounds: int = 6
     snapshot_seconds: float = 5.0
     """Of a turn beside an old snapshot."""
     backlog_rounds: int = 8

@@ -134,9 +134,12 @@ class LogMachine(RuleBasedStateMachine):
         self.is_sound = self.is_sound and expected == found
         assert found == expected
 
-    def pick_group(self, pick: int, *, ordered: bool | None = None) -> Both:
-        """One of the groups."""
+    def pick_group(self, pick: int, having: str, *, ordered: bool | None = None) -> Both:
+        """One of the groups, if possible one that has some messages ready, held or deferred."""
         found = [b for b in self.groups if ordered is None or self.is_ordered(b) == ordered]
+        stats = [s for queue in self.run(self.oracle.stats()).queues for s in queue.groups]
+        some = {s.group.number for s in stats if getattr(s, having)}
+        found = [b for b in found if b.oracle.number in some] or found
         return found[pick % len(found)]
 
     def is_ordered(self, group: Both) -> bool:
@@ -265,7 +268,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pick=picks, owner=owners, room=rooms)
     def claim(self, pick: int, owner: str, room: Room) -> None:
-        both = self.pick_group(pick)
+        both = self.pick_group(pick, "ready")
         if self.is_ordered(both):
             self.claim_ordered(both, owner, room)
         else:
@@ -288,7 +291,7 @@ class LogMachine(RuleBasedStateMachine):
 
     @rule(pick=picks, owner=owners, room=rooms, partition=st.sampled_from(PARTITIONS))
     def claim_partition(self, pick: int, owner: str, room: Room, partition: str) -> None:
-        both = self.pick_group(pick, ordered=True)
+        both = self.pick_group(pick, "ready", ordered=True)
         expected = self.run(self.oracle.claim(both.oracle, owner, room, partition=partition))
         self.keep(expected, self.run(self.subject.claim(both.subject, owner, room, partition=partition)))
 
@@ -314,7 +317,7 @@ class LogMachine(RuleBasedStateMachine):
     )
     def due(self, pick: int, owner: str, room: Room, kinds: list[str], seconds: int) -> None:
         """Wait, take what is due, and settle it."""
-        both = self.pick_group(pick)
+        both = self.pick_group(pick, "deferred")
         before = len(self.claims)
         self.rig.clock.advance(seconds=seconds)
         expected = self.run(self.oracle.due(both.oracle, owner, room))
@@ -337,7 +340,7 @@ class LogMachine(RuleBasedStateMachine):
     )
     def reclaim(self, pick: int, owner: str, room: Room, of: list[str], seconds: float) -> None:
         """Wait, and take over from the owners named and from the silent ones."""
-        both = self.pick_group(pick)
+        both = self.pick_group(pick, "held")
         self.rig.clock.advance(seconds=seconds)
 
         def asked(log: Log, group: Group) -> Coroutine[Any, Any, Claimed]:

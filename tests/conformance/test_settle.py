@@ -115,8 +115,8 @@ async def test_after_a_reclaim_the_old_token_changes_nothing(rig: Rig) -> None:
 async def test_a_token_of_another_group_is_a_conflict(rig: Rig) -> None:
     claim = await one_claim(rig, "a")
     other = await rig.log.create_group(await rig.log.queue("orders"), "other")
-    stolen = Settlement(group=other.number, token=claim.token, count=1, done=b"\x01")
-    unknown = Settlement(group=claim.group, token=claim.token + 1000, count=1, done=b"\x01")
+    stolen = Settlement(group=other.number, token=claim.token, first=1, count=1, done=b"\x01")
+    unknown = Settlement(group=claim.group, token=claim.token + 1000, first=1, count=1, done=b"\x01")
     assert await settle(rig, stolen, unknown) == [0, 1]
     assert (await counts(rig.log, other)).ready == 1
     assert await settle(rig, claim.settle_all()) == []
@@ -297,7 +297,7 @@ async def test_a_repeated_commit_answers_the_same_and_counts_once(rig: Rig) -> N
         deferred=(Deferral(1, now),),
         dead=(Death(2, "r", 1, Message(b"c")),),
     )
-    late = Settlement(group=claim.group, token=claim.token + 99, count=1, done=b"\x01")
+    late = Settlement(group=claim.group, token=claim.token + 99, first=1, count=1, done=b"\x01")
     assert await settle(rig, late, outcome, id=commit_id) == [0]
     assert await settle(rig, late, outcome, id=commit_id) == [0]
     assert await workers(rig) == (0, 1, 1, 1, 1, 0)
@@ -331,7 +331,7 @@ async def test_an_id_cannot_serve_both_a_commit_and_its_block(rig: Rig) -> None:
 )
 async def test_a_settlement_that_makes_no_sense_is_rejected(rig: Rig, wrong: dict[str, object]) -> None:
     claim = await one_claim(rig, "a")
-    settlement = Settlement(group=claim.group, token=claim.token, count=1, **wrong)  # type: ignore[arg-type]
+    settlement = Settlement(group=claim.group, token=claim.token, first=1, count=1, **wrong)  # type: ignore[arg-type]
     with pytest.raises(Rejected):
         await settle(rig, settlement)
     assert await workers(rig) == (0, 1, 0, 0, 0, 0)

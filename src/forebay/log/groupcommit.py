@@ -75,8 +75,8 @@ class GroupCommit:
         self._waiting: deque[tuple[Item, asyncio.Future[Result]]] = deque()
         self._waiting_bytes = 0
         self._flights = flights
-        self._flying = 0
         self._flushers: set[asyncio.Task[None]] = set()
+        self._aloft = 0
         self._closed = False
 
     async def commit(
@@ -95,7 +95,7 @@ class GroupCommit:
         if not intakes and not settlements:
             return Receipt()
         write = self._commit_whole if atomic else self._commit_each
-        return await write(intakes, settlements, id or mint())
+        return await write(intakes, settlements, id or (mint() if settlements else b""))
 
     async def _commit_each(
         self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
@@ -154,17 +154,24 @@ class GroupCommit:
         future: asyncio.Future[Result] = asyncio.get_running_loop().create_future()
         self._waiting.append((item, future))
         self._waiting_bytes += item.size
-        if len(self._flushers) < self._flights:
+        self._start_flusher()
+        return await future
+
+    def _start_flusher(self) -> None:
+        if self._waiting and len(self._flushers) < self._flights:
             flusher = asyncio.create_task(self._flush_waiting(), name="forebay-group-commit")
             self._flushers.add(flusher)
-        return await future
 
     async def _flush_waiting(self) -> None:
         try:
             while self._waiting:
                 batch = self._next_batch()
-                if batch:
+                self._aloft += 1
+                self._start_flusher()
+                try:
                     await self._flush_batch(batch)
+                finally:
+                    self._aloft -= 1
         finally:
             # Here, not in a callback: a write that comes between the two would find no flusher.
             self._flushers.discard(cast("asyncio.Task[None]", asyncio.current_task()))
@@ -172,7 +179,9 @@ class GroupCommit:
     def _next_batch(self) -> list[tuple[Item, asyncio.Future[Result]]]:
         batch: list[tuple[Item, asyncio.Future[Result]]] = []
         size = 0
-        while self._waiting and len(batch) < self._items_max:
+        # What waits is shared between the flights that are free, so that one fills while one flies.
+        items_max = min(self._items_max, -(-len(self._waiting) // (self._flights - self._aloft)))
+        while self._waiting and len(batch) < items_max:
             item, future = self._waiting[0]
             if batch and (item.atomic or size + item.size > self._flush_bytes_max):
                 break
@@ -187,6 +196,8 @@ class GroupCommit:
         return batch
 
     async def _flush_batch(self, batch: list[tuple[Item, asyncio.Future[Result]]]) -> None:
+        if not batch:
+            return
         try:
             results = await self._flush([item for item, _ in batch])
         except Unavailable as error:

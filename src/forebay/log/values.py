@@ -125,6 +125,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
 
     group: int
     token: int
+    first: int
+    """The id of the claim's first message."""
     count: int
     """The number of messages in the claim."""
     done: bytes = b""
@@ -237,6 +239,7 @@ class Claim(msgspec.Struct, frozen=True):
         return Settlement(
             group=self.group,
             token=self.token,
+            first=self.first,
             count=self.count,
             done=done,
             expired=expired,

@@ -10,6 +10,7 @@ from itertools import compress, repeat
 from typing import Any
 
 import msgspec
+from msgspec.structs import astuple
 
 from forebay.model.clock import SystemClock
 from forebay.model.columns import Headers, fold, fold_headers, refold, unfold
@@ -43,18 +44,16 @@ class Block(msgspec.Struct, frozen=True):
         created_at: int | None = None,
     ) -> "Block":
         """Gather messages in a block, with a fresh id and the machine's time by default."""
-        transaction_ids = [message.transaction_id for message in messages]
-        start_times = [message.start_time for message in messages]
+        columns = zip(*map(astuple, messages), strict=True) if messages else iter([()] * 5)
+        payloads, partitions, transaction_ids, headers, start_times = map(list, columns)
         count = len(messages)
-        partitions = fold([message.partition for message in messages] or [""])
-        headers = fold_headers([message.headers for message in messages] or [None])
         return cls(
             mint() if id is None else id,
             SystemClock().now() if created_at is None else created_at,
-            [message.payload for message in messages],
-            *partitions,
+            payloads,
+            *fold(partitions or [""]),
             None if transaction_ids.count(None) == count else transaction_ids,
-            *headers,
+            *fold_headers(headers or [None]),
             None if start_times.count(None) == count else start_times,
         )
 

@@ -64,7 +64,7 @@ MESSAGE = Message(b"m")
     ],
 )
 def test_a_settlement_may_say_this(said: dict[str, object]) -> None:
-    check_settlement(Settlement(group=1, token=1, count=9, **said))  # type: ignore[arg-type]
+    check_settlement(Settlement(group=1, token=1, first=1, count=9, **said))  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(
@@ -86,7 +86,7 @@ def test_a_settlement_may_say_this(said: dict[str, object]) -> None:
     ],
 )
 def test_a_settlement_may_not_say_this(said: dict[str, object]) -> None:
-    whole = {"group": 1, "token": 1, "count": 9} | said
+    whole = {"group": 1, "token": 1, "first": 1, "count": 9} | said
     with pytest.raises(Rejected):
         check_settlement(Settlement(**whole))  # type: ignore[arg-type]
 
@@ -95,6 +95,7 @@ def test_an_outcome_comes_back_as_it_was_written() -> None:
     settlement = Settlement(
         group=1,
         token=2,
+        first=1,
         count=9,
         done=bitmap.of([0], 9),
         expired=bitmap.of([1], 9),

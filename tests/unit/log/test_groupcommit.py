@@ -258,7 +258,7 @@ async def test_duplicates_are_left_out_and_the_rest_tried_again_under_the_same_i
 
 
 def settlement(token: int = 1) -> Settlement:
-    return Settlement(group=1, token=token, count=1, done=b"\x01")
+    return Settlement(group=1, token=token, first=1, count=1, done=b"\x01")
 
 
 async def test_settlements_are_sent_once_where_duplicates_are_tried_again() -> None:

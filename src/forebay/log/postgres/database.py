@@ -38,6 +38,7 @@ _SESSION: Final = {
     "enable_mergejoin": "off",
     # What is read after a lock must be what its last holder committed, whatever the database's default.
     "default_transaction_isolation": "read committed",
+    "synchronous_commit": "on",
     "idle_in_transaction_session_timeout": "60s",
 }
 

@@ -5,9 +5,17 @@
 -- by number. A lock is held to the end of the transaction, and each statement after it sees what earlier
 -- holders committed: so sequence numbers follow the order of commits, and a check and the write that it
 -- allows can't be torn apart. A claim itself is guarded by its row lock: its token changes hands there.
+--
+-- Commits that many wait for are lazy: they don't wait for the disk while they hold a lock. Whoever
+-- acknowledges them waits for a later commit to be on disk (durability.py), and so for them: the
+-- write-ahead log is one line. Claims are lazy and are not waited for: a crash of the database that loses
+-- one loses everything that was built on it. That is why tokens are drawn by lot, and never again.
 
 CREATE OR REPLACE FUNCTION forebay.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
+
+CREATE OR REPLACE FUNCTION forebay.draw_token() RETURNS bigint LANGUAGE sql VOLATILE AS
+$$ SELECT (random() * 4611686018427387904)::bigint $$;
 
 CREATE OR REPLACE FUNCTION forebay.lock_queue(p_queue int) RETURNS void LANGUAGE sql VOLATILE AS
 $$ SELECT pg_advisory_xact_lock('forebay.queue'::regclass::oid::int, p_queue) $$;
@@ -82,8 +90,9 @@ CREATE TYPE forebay.answer AS (
     conflicts int[]
 );
 
--- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group.
+-- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group, first message and token.
 CREATE FUNCTION forebay.write(
+    p_lazy boolean, p_plain boolean,  -- plain: other block ids each, messages in each, no transaction ids
     p_now bigint, p_ids_since bigint, p_ids_until bigint,
     a_ord int[], a_queue int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
     a_dropped bytea[], a_digests bytea[],
@@ -113,8 +122,12 @@ DECLARE
     v_sum_done bigint := 0;
     v_sum_dead bigint := 0;
     v_sum_expired bigint := 0;
+    v_done int := 0;    -- appends that were written together
     r forebay.answer;
 BEGIN
+    IF p_lazy THEN
+        PERFORM set_config('synchronous_commit', 'off', true);
+    END IF;
     PERFORM forebay.lock_queue(q) FROM (SELECT DISTINCT unnest(a_queue) AS q ORDER BY 1) AS queues;
     PERFORM forebay.lock_cursor(number) FROM (  -- settling frees lanes
         SELECT g.number FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue
@@ -124,7 +137,19 @@ BEGIN
         RAISE EXCEPTION 'an id lies more than a day in the future of the log''s clock' USING ERRCODE = 'FB400';
     END IF;
 
-    FOR i IN 1 .. cardinality(a_id) LOOP
+    IF p_plain AND NOT EXISTS (SELECT FROM unnest(a_id) AS u (id), LATERAL (
+            SELECT FROM forebay.receipt AS k
+            WHERE k.id = u.id AND k.written_at >= p_ids_since AND k.first IS NOT NULL LIMIT 1) AS known) THEN
+        WHILE v_done < cardinality(a_id) LOOP
+            v_first := v_done + 1;
+            WHILE a_queue[v_done + 1] = a_queue[v_first] LOOP
+                v_done := v_done + 1;
+            END LOOP;
+            RETURN QUERY SELECT * FROM forebay.append_plain(v_now, a_queue[v_first], a_ord[v_first:v_done],
+                a_id[v_first:v_done], a_count[v_first:v_done], a_partition[v_first:v_done], a_body[v_first:v_done]);
+        END LOOP;
+    END IF;
+    FOR i IN v_done + 1 .. cardinality(a_id) LOOP
         r := ROW('appended', a_ord[i], NULL, NULL, NULL, NULL, NULL, NULL);
         IF a_queue[i] <> v_queue THEN
             IF v_next > v_head THEN
@@ -248,9 +273,9 @@ BEGIN
         v_sum_expired := v_sum_expired + s_expired[i];
         WHILE f_settlement[v_f] <= i LOOP
             IF f_settlement[v_f] = i THEN
-                INSERT INTO forebay.claim (grp, first, count, block_last, block_at, partition, due_at, start_time,
-                        prev_start_time, attempts, done, handed)
-                    VALUES (v_group, v_claim.first + f_offset[v_f], f_count[v_f], v_claim.block_last,
+                INSERT INTO forebay.claim (token, grp, first, count, block_last, block_at, partition, due_at,
+                        start_time, prev_start_time, attempts, done, handed)
+                    VALUES (forebay.draw_token(), v_group, v_claim.first + f_offset[v_f], f_count[v_f], v_claim.block_last,
                         v_claim.block_at, v_claim.partition, f_due[v_f], f_due[v_f], f_prev[v_f], f_attempts[v_f],
                         repeat('0', f_count[v_f])::varbit, repeat('0', f_count[v_f])::varbit);
             END IF;
@@ -280,6 +305,47 @@ BEGIN
         END IF;
         RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
     END LOOP;
+END $$;
+
+-- Append blocks of one queue that are known to be new, all at once.
+CREATE OR REPLACE FUNCTION forebay.append_plain(
+    p_now bigint, p_queue int, a_ord int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[]
+) RETURNS SETOF forebay.answer LANGUAGE plpgsql AS $$
+DECLARE
+    v_ordered boolean;
+    v_head forebay.head;
+    v_base bigint;
+    v_total bigint;
+BEGIN
+    SELECT ordered INTO v_ordered FROM forebay.queue WHERE number = p_queue AND NOT deleted;
+    IF v_ordered IS NULL OR v_ordered AND array_position(a_partition, NULL) IS NOT NULL
+            OR NOT v_ordered AND cardinality(array_remove(a_partition, NULL)) > 0 THEN
+        -- deleted, or made anew otherwise
+        RETURN QUERY SELECT 'gone', o, NULL::bigint, NULL::int, NULL::bytea, NULL::int[], NULL::bigint[], NULL::int[]
+            FROM unnest(a_ord) AS o;
+        RETURN;
+    END IF;
+    SELECT * INTO v_head FROM forebay.head WHERE queue = p_queue ORDER BY next DESC LIMIT 1;
+    SELECT sum(c) INTO v_total FROM unnest(a_count) AS c;
+    IF v_head.next + v_total > 1::bigint << 45 THEN
+        RAISE EXCEPTION 'queue % is out of sequence numbers', p_queue USING ERRCODE = 'FB507';
+    END IF;
+    v_base := p_queue::bigint << 45 | v_head.next;
+    v_head.appended_at := greatest(v_head.appended_at, p_now);
+    INSERT INTO forebay.block
+        SELECT v_base - 1 + sum(c) OVER (ROWS UNBOUNDED PRECEDING), c, i, v_head.appended_at, p, b
+        FROM unnest(a_id, a_count, a_partition, a_body) AS u (i, c, p, b);
+    INSERT INTO forebay.receipt
+        SELECT i, p_now, v_base - c + sum(c) OVER (ROWS UNBOUNDED PRECEDING), c
+        FROM unnest(a_id, a_count) AS u (i, c);
+    IF v_head.next % 4096 < v_total THEN
+        DELETE FROM forebay.head WHERE queue = p_queue AND next < v_head.next;
+    END IF;
+    INSERT INTO forebay.head VALUES (p_queue, v_head.next + v_total, v_head.appended_at);
+    RETURN QUERY
+        SELECT 'appended', o, v_base - c + sum(c) OVER (ROWS UNBOUNDED PRECEDING), c,
+            NULL::bytea, NULL::int[], NULL::bigint[], NULL::int[]
+        FROM unnest(a_ord, a_count) AS u (o, c);
 END $$;
 
 -- The lane's next run, once none of its messages is out or waiting.
@@ -321,12 +387,13 @@ CREATE TYPE forebay.claimed AS (
     body bytea
 );
 
--- Lock a group, see that it is there, and note that the owner is.
+-- Lock a group's cursor, lazily; see that the group is there, and note that the owner is.
 CREATE OR REPLACE FUNCTION forebay.enter_group(p_now bigint, p_group int, p_owner text)
 RETURNS forebay.consumer_group LANGUAGE plpgsql AS $$
 DECLARE
     v_group forebay.consumer_group;
 BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
     PERFORM forebay.lock_cursor(p_group);
     SELECT * INTO v_group FROM forebay.consumer_group WHERE number = p_group;
     IF NOT FOUND THEN
@@ -382,7 +449,7 @@ BEGIN
     END IF;
     RETURN QUERY
         WITH run AS MATERIALIZED (
-            SELECT nextval('forebay.claim_token_seq') AS token,
+            SELECT forebay.draw_token() AS token,
                 repeat('0', (cut.ends - cut.begins)::int)::varbit AS none, cut.*
             FROM (
                 SELECT greatest(last - count + 1, v_from) AS begins, least(last + 1, v_until) AS ends, block.*
@@ -457,9 +524,9 @@ BEGIN
                     v_full := true;
                     EXIT;
                 END IF;
-                INSERT INTO forebay.claim (grp, first, count, block_last, block_at, partition, owner, due_at,
-                        start_time, done, handed)
-                    VALUES (p_group, v_first, v_run, b.last, b.appended_at, b.partition, p_owner, b.appended_at,
+                INSERT INTO forebay.claim (token, grp, first, count, block_last, block_at, partition, owner,
+                        due_at, start_time, done, handed)
+                    VALUES (forebay.draw_token(), p_group, v_first, v_run, b.last, b.appended_at, b.partition, p_owner, b.appended_at,
                         b.appended_at, repeat('0', v_run::int)::varbit, repeat('0', v_run::int)::varbit)
                     RETURNING token, first, count, done, handed, attempts, start_time, prev_start_time,
                         b.last, b.count, b.id, b.appended_at, b.partition, b.body INTO r;
@@ -527,7 +594,7 @@ BEGIN
         OPEN v_claims FOR SELECT * FROM forebay.claim
             WHERE grp = p_group AND owner <> p_owner AND (owner = ANY (p_of) OR NOT EXISTS (
                 SELECT FROM forebay.owner AS o WHERE o.name = claim.owner AND o.beat_at > v_now - p_silent_us))
-            ORDER BY first;
+            ORDER BY first, token;
     END IF;
     LOOP
         FETCH v_claims INTO c;
@@ -550,7 +617,7 @@ BEGIN
         v_taken := true;
         v_room := v_room - c.count;
         v_space := v_space - octet_length(b.body);
-        UPDATE forebay.claim SET token = DEFAULT, owner = p_owner
+        UPDATE forebay.claim SET token = forebay.draw_token(), owner = p_owner
             WHERE token = c.token RETURNING token, done, handed INTO c.token, c.done, c.handed;
         CONTINUE WHEN NOT FOUND;  -- settled in the meantime
         RETURN NEXT ROW(c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time,

@@ -27,6 +27,7 @@ from forebay.log.claiming import (
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
 from forebay.log.postgres.database import PACKAGE, Database
+from forebay.log.postgres.durability import Disk
 from forebay.log.postgres.inbox import sweep
 from forebay.log.postgres.rows import (
     claim_of_row,
@@ -109,7 +110,8 @@ class PostgresLog:
         self._outcome_keep_us = int(outcome_keep_seconds * _SECOND)
         self._piece_us = int(partition_seconds * _SECOND)
         self._retry_seconds = retry_seconds
-        self._commits = GroupCommit(self._flush, flights=1)
+        self._commits = GroupCommit(self._flush, flights=2)
+        self._disk = Disk(self._sync)
         self._queues: dict[int, Queue] = {}
 
     async def __aenter__(self) -> Self:
@@ -298,7 +300,9 @@ class PostgresLog:
     async def _write(self, items: list[Item]) -> list[Result | Exception]:
         if not items[0].atomic:
             async with self._database.connection() as connection:
-                return await write(connection, items, self._now())
+                results = await write(connection, items, self._now(), lazy=True)
+            await self._disk.wait()
+            return results
         async with self._database.connection() as connection:
             transaction = connection.transaction()
             await transaction.start()
@@ -313,6 +317,10 @@ class PostgresLog:
             else:
                 await transaction.rollback()
             return results
+
+    async def _sync(self) -> None:
+        async with self._database.connection() as connection:
+            await connection.execute(SQL["sync"])
 
     # Handing out
 
@@ -417,6 +425,7 @@ class PostgresLog:
             rows = await connection.fetch(
                 SQL["bodies"], low, last, begins["appended_at"], ends["appended_at"]
             )
+        await self._disk.wait()  # a reader may keep its place elsewhere: what it has seen must stay
         bodies = {row["last"]: row["body"] for row in rows}
         return [
             StoredBlock(

@@ -150,6 +150,10 @@ ORDER BY at, first LIMIT $3
 SELECT first, count, id, appended_at, partition, body
 FROM forebay.quarantine WHERE first >= $1 AND first < $2 ORDER BY first
 
+-- name: sync
+-- A transaction that writes something, so that its commit waits for the disk.
+SELECT pg_logical_emit_message(true, 'forebay', '')
+
 -- name: now
 SELECT forebay.now_us()
 

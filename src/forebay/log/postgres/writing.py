@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 ID_SKEW_US: Final = 86_400 * 1_000_000
 """How far ahead of the log's clock the time in an id may be; forebay.write() refuses the rest."""
 
-_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 34))
+_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 36))
 WRITE: Final = f"SELECT * FROM forebay.write({_ARGUMENTS})"  # noqa: S608 - placeholders only
 
 _NO_DIGEST: Final = bytes(16)
@@ -45,8 +45,13 @@ def from_bits(bits: BitString) -> bytes:
     return bytes(bits.bytes).translate(_MIRROR)
 
 
-async def write(connection: Connection, items: Sequence[Item], now: int | None) -> list[Result | Exception]:
-    """Write the items in the connection's transaction, or in one of its own."""
+async def write(
+    connection: Connection, items: Sequence[Item], now: int | None, *, lazy: bool = False
+) -> list[Result | Exception]:
+    """Write the items in the connection's transaction, or in one of its own.
+
+    What is written lazily is not on disk when this returns: see `durability`.
+    """
     appends = [(i, n, intake) for i, item in enumerate(items) for n, intake in enumerate(item.appends)]
     appends.sort(key=lambda entry: entry[2].queue)
     firsts: dict[bytes, int] = {}
@@ -54,9 +59,11 @@ async def write(connection: Connection, items: Sequence[Item], now: int | None) 
     settlements = [
         (k, n, s) for k, i in enumerate(settlers, start=1) for n, s in enumerate(items[i].settlements)
     ]
-    settlements.sort(key=lambda entry: (entry[2].group, entry[2].token))
+    settlements.sort(key=lambda entry: (entry[2].group, entry[2].first, entry[2].token))
     ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]
     arguments = (
+        lazy,
+        _are_plain([intake for _, _, intake in appends]),
         now,
         *_ids_between(ids),
         *_append_columns([intake for _, _, intake in appends]),
@@ -93,6 +100,13 @@ async def append_all(
                 appended[intake.id] = intake.appended(answer)
         intakes = refused
     return appended
+
+
+def _are_plain(intakes: list[Intake]) -> bool:
+    """Whether these blocks can be written all at once, if none of their ids is known."""
+    return len({i.id for i in intakes}) == len(intakes) and all(
+        i.digests is None and len(i.block) and i.dropped is None for i in intakes
+    )
 
 
 def _remembered_id(item: Item) -> UUID | None:
