@@ -105,6 +105,7 @@ async def test_everything_at_once(logs: list[PostgresLog]) -> None:
     async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
         for n in range(10):
             tasks.create_task(hammer.run(logs[n % 2], 60))
+    assert not hammer.errors["Unavailable"], "a deadlock"
     assert max(hammer.settled.values(), default=1) == 1, "a message was done twice"
     for log in logs:
         await check_ledger(log)
@@ -135,6 +136,7 @@ async def test_groups_are_deleted_while_they_are_worked(logs: list[PostgresLog])
             tasks.create_task(hammer.run(logs[n % 2], 50))
         tasks.create_task(delete_and_create(logs[0]))
         tasks.create_task(delete_and_create(logs[1]))
+    assert not hammer.errors["Unavailable"] + hammer.errors["not deleted"], "a deadlock"
     assert max(hammer.settled.values(), default=1) == 1
     for log in logs:
         await check_ledger(log)

@@ -5,10 +5,22 @@ from collections.abc import Iterator
 
 import pytest
 
+from forebay.log.groupcommit import Item
+from forebay.log.intake import Intake
 from forebay.log.postgres import PostgresLog
-from forebay.model import Unavailable, mint
+from forebay.log.postgres.writing import write
+from forebay.model import Limits, Unavailable, mint
 from tests.chaos.postgres_load import Load
-from tests.conformance.steps import append_of, counts, drain, push, stored, take_one
+from tests.conformance.steps import (
+    append_of,
+    check_ledger,
+    counts,
+    drain,
+    finish,
+    push,
+    stored,
+    take_one,
+)
 from tests.integration.postgres_steps import new_seed
 from tests.servers import PostgresServer, ServerUnavailableError, absent
 
@@ -17,9 +29,9 @@ pytestmark = pytest.mark.chaos
 
 @pytest.fixture
 def server() -> Iterator[PostgresServer]:
-    """Give a server of the test's own, to be killed."""
+    """Give a server of the test's own, to be killed; what nobody waits for stays in its memory."""
     try:
-        server = PostgresServer("wheel-18")
+        server = PostgresServer("wheel-18", settings={"wal_writer_delay": "10s"})
         server.start()
     except ServerUnavailableError as error:
         absent(str(error))
@@ -43,6 +55,7 @@ async def test_a_server_that_dies_under_load(server: PostgresServer, give_up: fl
             for death in (server.stop_immediate, server.kill, server.stop_immediate, server.kill):
                 await load.reached(load.steps + rng.randrange(10, 120))
                 load.up.clear()
+                load.deaths += 1
                 await asyncio.to_thread(death)
                 await asyncio.to_thread(server.start)
                 load.up.set()
@@ -62,6 +75,7 @@ async def test_a_log_outlives_its_server(server: PostgresServer) -> None:
         group = await log.create_group(queue, "workers")
         await push(log, queue, "a")
         claim = await take_one(log, group)
+        await log.heartbeat("owner")  # waits for the disk, and takes the claim along
         append, commit_id = append_of(queue, "b"), mint()
         server.kill()
         outcomes = await asyncio.gather(
@@ -93,6 +107,49 @@ async def test_a_log_outlives_its_server(server: PostgresServer) -> None:
         assert await stored(log, queue) == ["a", "b"]
         assert await drain(log, group) == ["b"]
         assert (await counts(log, group)).done == 2
+
+
+async def test_a_claim_that_the_crash_forgot_is_handed_out_again(server: PostgresServer) -> None:
+    """Claims are not waited for: whoever holds a forgotten one gets a conflict, and nothing is lost."""
+    dsn = server.create_database()
+    async with asyncio.timeout(60):
+        async with PostgresLog(dsn) as log:
+            queue = await log.create_queue("orders")
+            group = await log.create_group(queue, "workers")
+            await push(log, queue, "a", "b")
+            claim = await take_one(log, group)
+            server.kill()
+        server.start()
+        async with PostgresLog(dsn) as log:
+            assert (await counts(log, group)).ready == 2
+            late = await log.commit(settlements=[claim.settle_all()])
+            assert list(late.conflicts) == [0]
+            again = await take_one(log, group)
+            assert (again.first, again.count) == (claim.first, claim.count)
+            assert again.token != claim.token
+            late = await log.commit(settlements=[claim.settle_all()])
+            assert list(late.conflicts) == [0]
+            await finish(log, again)
+            await check_ledger(log)
+
+
+@pytest.mark.parametrize("atomic", [False, True])
+async def test_what_is_known_is_on_disk_too(server: PostgresServer, *, atomic: bool) -> None:
+    """Another server has committed the block and not yet synced: whoever is told of it keeps it."""
+    dsn = server.create_database()
+    async with asyncio.timeout(60):
+        async with PostgresLog(dsn) as log:
+            queue = await log.create_queue("orders")
+            append = append_of(queue, "a")
+            lazy = Item(b"", [Intake(append, queue, Limits())])
+            async with log._database.connection() as connection:
+                await write(connection, [lazy], None, lazy=True)
+            receipt = await log.commit([append], atomic=atomic)
+            server.kill()
+            assert receipt.appended[0].known
+        server.start()
+        async with PostgresLog(dsn) as log:
+            assert await stored(log, queue) == ["a"]
 
 
 async def test_a_log_whose_server_is_gone_closes(server: PostgresServer) -> None:

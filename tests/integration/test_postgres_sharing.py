@@ -31,7 +31,7 @@ from tests.conformance.steps import (
     take_one,
     texts,
 )
-from tests.integration.postgres_steps import connected, new_seed, until_waiting
+from tests.integration.postgres_steps import WAITERS, connected, new_seed, until_waiting
 
 HOLD_TALLY = "SELECT forebay.lock_tally($1)"
 
@@ -110,13 +110,13 @@ async def test_two_servers_hand_out_every_message_once(
         names = texts(claim)
         cut = rng.randrange(claim.count + 1) if rng.random() < 0.4 else claim.count
         cut = min(cut, most)
+        for name in names[:cut]:
+            done[name] += 1
+            order.setdefault(name.partition(":")[0], []).append(name)
         deferred = (Deferral(cut, 1, count=claim.count - cut),) if cut < claim.count else ()
         done_bits = bitmap.of(range(cut), claim.count) if cut else b""
         receipt = await log.commit(settlements=[claim.settle(done=done_bits, deferred=deferred)], id=mint())
         assert not receipt.conflicts
-        for name in names[:cut]:
-            done[name] += 1
-            order.setdefault(name.partition(":")[0], []).append(name)
         return cut == claim.count
 
     async def work(log: PostgresLog, owner: str) -> None:
@@ -191,6 +191,29 @@ async def test_a_settlement_sent_again_while_the_first_still_runs_is_no_conflict
         await holding.rollback()
     assert [list((await commit).conflicts) for commit in commits] == [[], []]
     assert (await counts(logs[0], group)).done == 1
+
+
+async def test_a_partition_is_not_forgotten_between_settling_and_discovering(
+    logs: tuple[PostgresLog, PostgresLog], postgres_dsn: str
+) -> None:
+    """One server finds nothing after the run it settles, another that the run is still out."""
+    queue = await logs[0].create_queue("orders", {"ordered": True})
+    group = await logs[0].create_group(queue, "workers")
+    await push(logs[0], queue, "a", partition="p")
+    claim = await take_one(logs[0], group)
+    async with connected(postgres_dsn) as user, connected(postgres_dsn) as watch:
+        holding = user.transaction()
+        await holding.start()
+        await user.execute(HOLD_TALLY, group.number)
+        settling = asyncio.create_task(finish(logs[0], claim))
+        await until_waiting(watch)
+        await push(logs[1], queue, "b", partition="p")
+        claiming = asyncio.create_task(drain(logs[1], group))
+        while await watch.fetchval(WAITERS) < 2 and not claiming.done():
+            pass
+        await holding.rollback()
+    await settling
+    assert [*await claiming, *await drain(logs[0], group)] == ["b"]
 
 
 async def test_one_commit_id_twice_in_one_flush_is_answered_twice(

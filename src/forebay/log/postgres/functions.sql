@@ -5,6 +5,7 @@
 -- by number. A lock is held to the end of the transaction, and each statement after it sees what earlier
 -- holders committed: so sequence numbers follow the order of commits, and a check and the write that it
 -- allows can't be torn apart. A claim itself is guarded by its row lock: its token changes hands there.
+-- Claims are locked by group and first message, between the cursors and the tallies.
 --
 -- Commits that many wait for are lazy: they don't wait for the disk while they hold a lock. Whoever
 -- acknowledges them waits for a later commit to be on disk (durability.py), and so for them: the
@@ -78,6 +79,7 @@ BEGIN
 END $$;
 
 DROP FUNCTION IF EXISTS forebay.write;
+DROP FUNCTION IF EXISTS forebay.append_plain;
 DROP TYPE IF EXISTS forebay.answer;
 CREATE TYPE forebay.answer AS (
     kind text,          -- 'appended', 'known', 'found', 'gone' (per append); 'settled' (per commit)
@@ -127,6 +129,8 @@ DECLARE
 BEGIN
     IF p_lazy THEN
         PERFORM set_config('synchronous_commit', 'off', true);
+    ELSE  -- also where all is known already: what was found may have been committed lazily
+        PERFORM pg_logical_emit_message(true, 'forebay', '');
     END IF;
     PERFORM forebay.lock_queue(q) FROM (SELECT DISTINCT unnest(a_queue) AS q ORDER BY 1) AS queues;
     PERFORM forebay.lock_cursor(number) FROM (  -- settling frees lanes
@@ -228,6 +232,10 @@ BEGIN
             RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
         END IF;
     END LOOP;
+    IF cardinality(s_token) > 1 THEN
+        PERFORM FROM forebay.claim WHERE token = ANY (s_token) AND owner IS NOT NULL
+            ORDER BY grp, first FOR UPDATE;
+    END IF;
     FOR i IN 1 .. cardinality(s_token) LOOP
         CONTINUE WHEN v_known[s_item[i]];
         IF s_group[i] <> v_group THEN
@@ -245,7 +253,8 @@ BEGIN
                 OR bit_count(v_claim.done & s_finished[i]) > 0 THEN
             -- Unless this very commit, sent before, has settled it while we waited for the claim.
             SELECT conflicts INTO v_conflicts
-                FROM forebay.receipt WHERE id = i_id[s_item[i]] AND written_at >= p_ids_since LIMIT 1;
+                FROM forebay.receipt
+                WHERE id = i_id[s_item[i]] AND written_at >= p_ids_since AND conflicts IS NOT NULL LIMIT 1;
             IF FOUND THEN
                 v_known[s_item[i]] := true;
                 RETURN NEXT ROW('settled', s_item[i], NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;

@@ -84,7 +84,7 @@ DELETE FROM forebay.tally WHERE grp = $1
 
 -- name: delete_claims
 DELETE FROM forebay.claim
-WHERE token IN (SELECT token FROM forebay.claim WHERE grp = $1 ORDER BY token FOR UPDATE)
+WHERE token IN (SELECT token FROM forebay.claim WHERE grp = $1 ORDER BY first FOR UPDATE)
 
 -- name: delete_lanes
 DELETE FROM forebay.lane WHERE grp = $1
@@ -119,7 +119,7 @@ WITH gone AS (
     DELETE FROM forebay.owner WHERE name = $1
 ), given AS (
     UPDATE forebay.claim SET owner = NULL, due_at = coalesce($2, forebay.now_us())
-    WHERE token IN (SELECT token FROM forebay.claim WHERE owner = $1 ORDER BY token FOR UPDATE) RETURNING 1
+    WHERE token IN (SELECT token FROM forebay.claim WHERE owner = $1 ORDER BY grp, first FOR UPDATE) RETURNING 1
 )
 SELECT count(*) FROM given
 
