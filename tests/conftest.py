@@ -15,8 +15,7 @@ hypothesis.settings.register_profile(
 )
 hypothesis.settings.register_profile("dev", max_examples=25, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(
-    os.environ.get("HYPOTHESIS_PROFILE")
-    or ("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
+    os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
 )
 
 

@@ -6,12 +6,13 @@ from collections import Counter
 from collections.abc import AsyncIterator
 
 import pytest
+from msgspec.structs import replace
 
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Claim, Deferral, Group, Queue, Room
 from forebay.model import Conflict, Unavailable, UnknownGroup, bitmap, mint
 from tests.conformance.steps import ALL, append_of, check_ledger, counts, push, take
-from tests.integration.postgres_steps import new_seed
+from tests.integration.postgres_steps import connected, new_seed, until_waiting
 
 pytestmark = pytest.mark.chaos
 
@@ -169,4 +170,30 @@ async def test_a_lost_token_never_settles(logs: list[PostgresLog], *, ordered: b
     assert wins.total() == 120
     stats = await counts(logs[0], group)
     assert (stats.done, stats.held) == (pushed, 0)
+    await check_ledger(logs[0])
+
+
+async def test_settling_and_taking_over_wait_for_claims_in_the_same_order(
+    logs: list[PostgresLog], postgres_dsn: str
+) -> None:
+    """Tokens are drawn by lot: in their order, each could hold what the other waits for."""
+    queue = await logs[0].create_queue("orders")
+    group = await logs[0].create_group(queue, "workers")
+    for text in "ab":
+        await push(logs[0], queue, text)
+    claims = await take(logs[0], group, "old")
+    async with connected(postgres_dsn) as user, connected(postgres_dsn) as watch:
+        for claim, token in zip(claims, (2, 1), strict=True):
+            await user.execute("UPDATE forebay.claim SET token = $2 WHERE token = $1", claim.token, token)
+        claims = [replace(claim, token=token) for claim, token in zip(claims, (2, 1), strict=True)]
+        holding = user.transaction()
+        await holding.start()
+        await user.execute("SELECT FROM forebay.claim WHERE token = 1 FOR UPDATE")
+        settling = asyncio.create_task(logs[0].commit(settlements=[c.settle_all() for c in claims]))
+        await until_waiting(watch)
+        taking = asyncio.create_task(logs[1].reclaim(group, "new", ALL, of=["old"]))
+        await until_waiting(watch, 2)
+        await holding.rollback()
+    assert list((await settling).conflicts) == []
+    assert list((await taking).claims) == []
     await check_ledger(logs[0])

@@ -32,6 +32,7 @@ from forebay.log.values import (
     Death,
     Deferral,
     Group,
+    Outcome,
     Receipt,
     Room,
     Settlement,
@@ -419,8 +420,8 @@ class LogMachine(RuleBasedStateMachine):
             self.agree(*letters)
             first = pack(both.oracle.queue, 1)
             self.agree(
-                self.run(self.oracle.outcomes(both.oracle, first)),
-                self.run(self.subject.outcomes(both.subject, first)),
+                in_time(self.run(self.oracle.outcomes(both.oracle, first))),
+                in_time(self.run(self.subject.outcomes(both.subject, first))),
             )
 
     def hand_out_the_rest(self) -> None:
@@ -471,6 +472,12 @@ def shown(claim: Claim) -> tuple[object, ...]:
         claim.block.partition,
         texts(claim),
     )
+
+
+def in_time(entries: list[Outcome]) -> list[Outcome]:
+    """Entries of the outcome log, oldest first; those of one moment in an order of our own."""
+    assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
+    return sorted(entries, key=lambda entry: (entry.at, repr(entry)))
 
 
 def answer(receipt: Receipt) -> object:

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Claimed, Deferral, Group, Queue, Room
-from forebay.model import ManualClock, mint
+from forebay.model import TIME_MAX, ManualClock, mint
 from tests.conformance.rigs import BEGIN, DAY
 from tests.conformance.steps import append_of, finish, push
 from tests.integration.postgres_steps import connected
@@ -87,6 +87,10 @@ async def test_hot_verbs_touch_only_what_they_bring(postgres_dsn: str, *, ordere
         queue = await log.create_queue("orders", {"ordered": ordered})
         group = await log.create_group(queue, "workers")
         await fill(log, queue, BLOCKS)
+        if not ordered:  # many that wait for a far time
+            claims = (await log.claim(group, "owner", Room(2_000))).claims
+            later = [claim.settle(deferred=(Deferral(0, TIME_MAX),)) for claim in claims]
+            await log.commit(settlements=later, id=mint())
         if ordered:
             await log.claim(group, "first", Room(1))  # walks once, to know the partitions
             named = log.claim(group, "owner", Room(1), partition="p777")

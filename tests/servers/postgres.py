@@ -117,9 +117,7 @@ class PostgresServer:
     The port stays the same over restarts. `settings` go on top of the defaults, as `-c` options.
     """
 
-    def __init__(
-        self, flavour: str = "wheel-18", *, settings: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, flavour: str = "wheel-18", *, settings: Mapping[str, str] | None = None) -> None:
         install = _installs().get(flavour)
         if install is None:
             raise ServerUnavailableError(

@@ -41,9 +41,7 @@ class ValkeyServer:
     `settings` are configuration directives, on top of the defaults.
     """
 
-    def __init__(
-        self, flavour: str = "wheel", *, settings: Mapping[str, str] | None = None
-    ) -> None:
+    def __init__(self, flavour: str = "wheel", *, settings: Mapping[str, str] | None = None) -> None:
         program = _programs().get(flavour)
         if program is None:
             raise ServerUnavailableError(

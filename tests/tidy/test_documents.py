@@ -12,7 +12,11 @@ ROOT = Path(__file__).resolve().parents[2]
 
 def test_the_reference_pages_are_up_to_date() -> None:
     run = subprocess.run(
-        [sys.executable, "tools/reference.py", "--check"], cwd=ROOT, capture_output=True, text=True, check=False
+        [sys.executable, "tools/reference.py", "--check"],
+        cwd=ROOT,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, f"{run.stdout}{run.stderr}: run `make docs`"
 
@@ -20,7 +24,11 @@ def test_the_reference_pages_are_up_to_date() -> None:
 def test_the_first_program_of_the_readme_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program], cwd=tmp_path, capture_output=True, text=True, check=False
+        [sys.executable, "-W", "error", "-c", program],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
     )
     assert run.returncode == 0, run.stderr
     assert run.stdout.splitlines()[-1] == "done 2 difference 0"

@@ -76,7 +76,5 @@ def _write(bits: int, length: int) -> bytes:
 
 def _length(left: bytes, right: bytes) -> int:
     if left and right and len(left) != len(right):
-        raise AssertionError(
-            f"bitmaps of {len(left)} and {len(right)} bytes are not over the same messages"
-        )
+        raise AssertionError(f"bitmaps of {len(left)} and {len(right)} bytes are not over the same messages")
     return max(len(left), len(right))

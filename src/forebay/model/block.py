@@ -136,9 +136,7 @@ class Block(msgspec.Struct, frozen=True):
         )
 
 
-def _pick_some(
-    column: list[Any] | None, pick: Callable[[list[Any]], list[Any]]
-) -> list[Any] | None:
+def _pick_some(column: list[Any] | None, pick: Callable[[list[Any]], list[Any]]) -> list[Any] | None:
     """Pick from a column that may be absent; what is left of it may be nothing."""
     picked = [] if column is None else pick(column)
     return None if picked.count(None) == len(picked) else picked
@@ -155,9 +153,9 @@ def shape_fault(block: Block) -> str | None:
     ):
         if rows is not None and len(rows) != count:
             return f"{name} has {len(rows)} rows for {count} messages"
-    return _index_fault(
-        "partition", block.partition_table, block.partition_index, count
-    ) or _index_fault("header", block.header_table, block.header_index, count)
+    return _index_fault("partition", block.partition_table, block.partition_index, count) or _index_fault(
+        "header", block.header_table, block.header_index, count
+    )
 
 
 def _index_fault(

@@ -113,9 +113,7 @@ def _check_transaction_ids(ids: list[str | None], bytes_max: int) -> None:
         return
     for index, text in enumerate(ids):
         if text == "":
-            raise Rejected(
-                f"message {index}: transaction id is empty", hint="leave it out, or give one"
-            )
+            raise Rejected(f"message {index}: transaction id is empty", hint="leave it out, or give one")
         if text is not None:
             check_text(text, f"message {index}: transaction id", bytes_max)
 

@@ -74,9 +74,7 @@ def encode(block: Block, compression: Compression = Compression.LZ4) -> bytes:
                 hint="push fewer messages at once",
             )
         done, stored = compress(body, compression)
-        summed = _SUMMED.pack(
-            MAGIC, VERSION, done, len(block), block.created_at, block.id, len(body)
-        )
+        summed = _SUMMED.pack(MAGIC, VERSION, done, len(block), block.created_at, block.id, len(body))
     except (TypeError, UnicodeEncodeError, OverflowError, struct.error) as error:
         raise Rejected(
             f"a block cannot be written ({error})", hint="check it with check_block first"
@@ -87,9 +85,7 @@ def encode(block: Block, compression: Compression = Compression.LZ4) -> bytes:
 def peek_header(data: Bytes) -> Header:
     """Read the header without checking the body, which need not be there."""
     if len(data) < HEADER_BYTES:
-        raise Corrupt(
-            f"a block is cut short: {len(data)} bytes, where the header alone takes {HEADER_BYTES}"
-        )
+        raise Corrupt(f"a block is cut short: {len(data)} bytes, where the header alone takes {HEADER_BYTES}")
     fields = _HEADER.unpack_from(data)
     magic, version, number, count, created_at, block_id, body_bytes, checksum = fields
     if magic != MAGIC:
@@ -112,13 +108,9 @@ def verify(data: Bytes) -> Header:
     if zlib.crc32(view[HEADER_BYTES:], zlib.crc32(view[: _SUMMED.size])) != header.checksum:
         raise Corrupt("the checksum of a block does not match its bytes")
     if header.count > BLOCK_MESSAGES_CEILING or header.body_bytes > BLOCK_BYTES_CEILING:
-        raise Corrupt(
-            f"a block claims {header.count} messages of {header.body_bytes} bytes: too many"
-        )
+        raise Corrupt(f"a block claims {header.count} messages of {header.body_bytes} bytes: too many")
     if header.compression is Compression.NONE and header.body_bytes != len(data) - HEADER_BYTES:
-        raise Corrupt(
-            f"a block claims {header.body_bytes} bytes and has {len(data) - HEADER_BYTES}"
-        )
+        raise Corrupt(f"a block claims {header.body_bytes} bytes and has {len(data) - HEADER_BYTES}")
     return header
 
 

@@ -38,9 +38,7 @@ def compress(body: bytes, compression: Compression) -> tuple[Compression, Bytes]
         packed = cramjam.snappy.compress_raw(body)
     else:
         packed = cramjam.zstd.compress(body, level=_ZSTD_LEVEL)
-    return (
-        (compression, memoryview(packed)) if len(packed) < len(body) else (Compression.NONE, body)
-    )
+    return (compression, memoryview(packed)) if len(packed) < len(body) else (Compression.NONE, body)
 
 
 def expand(stored: Bytes, compression: Compression, length: int) -> Bytes:

@@ -117,9 +117,7 @@ class Corrupt(ForebayError):
         """Say what is damaged, where it was found, and what to do about it."""
         place = "" if self.queue is None else f" in queue {self.queue!r}"
         if self.first is not None:
-            place += (
-                f" at messages {self.first} to {self.first if self.last is None else self.last}"
-            )
+            place += f" at messages {self.first} to {self.first if self.last is None else self.last}"
         return f"{self.message}{place}; {self.hint}" if self.hint else f"{self.message}{place}"
 
 

@@ -53,9 +53,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
         for name in self.__struct_fields__:
             value, ceiling = getattr(self, name), ceilings.get(name, BLOCK_BYTES_CEILING)
             if not 1 <= value <= ceiling:
-                raise Misconfigured(
-                    f"limit {name} is {value}", hint=f"set it between 1 and {ceiling}"
-                )
+                raise Misconfigured(f"limit {name} is {value}", hint=f"set it between 1 and {ceiling}")
         largest = self.message_bytes_max + self.headers_bytes_max + _FRAME_BYTES
         if largest > self.block_bytes_max:
             raise Misconfigured(
@@ -74,9 +72,7 @@ def check_group_name(name: str) -> str:
     return _check_name(name, "group name")
 
 
-def check_partition(
-    partition: str, bytes_max: int = _NAME_BYTES_MAX, what: str = "partition"
-) -> str:
+def check_partition(partition: str, bytes_max: int = _NAME_BYTES_MAX, what: str = "partition") -> str:
     """Return `partition` if a message may have it; the empty one is the default partition."""
     return check_text(partition, what, bytes_max)
 

@@ -57,9 +57,7 @@ def parse_bytes(value: str | float) -> int:
 
 def format_bytes(size: int) -> str:
     """Write a size exactly, in the largest unit that divides it."""
-    unit = next(
-        unit for unit, factor in _BYTES_IN.items() if size % factor == 0 and (size or factor == 1)
-    )
+    unit = next(unit for unit, factor in _BYTES_IN.items() if size % factor == 0 and (size or factor == 1))
     return f"{size // _BYTES_IN[unit]}{unit}"
 
 
@@ -93,9 +91,7 @@ def format_seconds(seconds: float) -> str:
     hours, minutes = divmod(minutes, 60)
     days, hours = divmod(hours, 24)
     fraction = f".{micros:06d}".rstrip("0") if micros else ""
-    parts = [
-        f"{number}{unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "m")) if number
-    ]
+    parts = [f"{number}{unit}" for number, unit in ((days, "d"), (hours, "h"), (minutes, "m")) if number]
     if rest or fraction or not parts:
         parts.append(f"{rest}{fraction}s")
     return "".join(parts)

@@ -232,10 +232,6 @@ BEGIN
             RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
         END IF;
     END LOOP;
-    IF cardinality(s_token) > 1 THEN
-        PERFORM FROM forebay.claim WHERE token = ANY (s_token) AND owner IS NOT NULL
-            ORDER BY grp, first FOR UPDATE;
-    END IF;
     FOR i IN 1 .. cardinality(s_token) LOOP
         CONTINUE WHEN v_known[s_item[i]];
         IF s_group[i] <> v_group THEN
