@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from forebay.log.values import Append, Group, Queue, Room
+from forebay.log.values import Append, Deferral, Group, Queue, Room
 from forebay.model import Block, Message, Rejected
 from tests.conformance.rigs import Rig
 from tests.conformance.steps import (
@@ -182,6 +182,21 @@ async def test_a_run_does_not_overtake_a_deferral(rig: Rig) -> None:
     while claims := (await rig.log.due(group, "new", ALL)).claims:
         found += unfinished(claims)
     assert found == ["a1", "a2"]
+
+
+async def test_the_rest_of_a_run_does_not_overtake_its_deferred_beginning(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", "a2", "a3", partition="a")
+    (run,) = await take(rig.log, group, "old")
+    due_at = rig.clock.now() + 10 * SECOND
+    await rig.log.commit(settlements=[run.settle(deferred=(Deferral(0, due_at, 1),))])
+    await rig.log.retire("old")
+    assert list((await rig.log.due(group, "new", ALL)).claims) == []
+    rig.clock.set(due_at)
+    found: list[str] = []
+    while claims := (await rig.log.due(group, "new", ALL)).claims:
+        found += unfinished(claims)
+    assert found == ["a1", "a2", "a3"]
 
 
 async def test_a_block_of_several_partitions_is_rejected(rig: Rig) -> None:

@@ -431,7 +431,7 @@ class MemoryLog:
             for c in self._claims.values()
             if c.group == group.number and c.owner is None and c.due_at <= now
         ]
-        waiting.sort(key=lambda c: (c.due_at, c.first))
+        waiting.sort(key=lambda c: (c.due_at, c.first, c.count))
         return self._take_over(waiting, owner, room)
 
     async def heartbeat(self, owner: str) -> None:
@@ -457,7 +457,7 @@ class MemoryLog:
             and c.owner not in (None, owner)
             and (c.owner in of or self._owners.get(c.owner or "", 0) <= silent)
         ]
-        lost.sort(key=lambda c: c.first)
+        lost.sort(key=lambda c: (c.first, c.count))
         return self._take_over(lost, owner, room)
 
     async def retire(self, owner: str) -> int:
@@ -495,7 +495,7 @@ class MemoryLog:
         return any(
             c.group == claim.group
             and c.block.partition == claim.block.partition
-            and c.first < claim.first
+            and (c.first, c.count) < (claim.first, claim.count)
             and c.owner != owner
             for c in self._claims.values()
         )

@@ -8,9 +8,9 @@
 -- Claims are locked by group and first message, between the cursors and the tallies.
 --
 -- Commits that many wait for are lazy: they don't wait for the disk while they hold a lock. Whoever
--- acknowledges them waits for a later commit to be on disk (durability.py), and so for them: the
--- write-ahead log is one line. Claims are lazy and are not waited for: a crash of the database that loses
--- one loses everything that was built on it. That is why tokens are drawn by lot, and never again.
+-- acknowledges them, or hands out what they claim, waits for a later commit to be on disk
+-- (durability.py), and so for them: the write-ahead log is one line. What a crash of the database loses
+-- was never told to anybody; tokens are drawn by lot all the same, so that none is ever used twice.
 
 CREATE OR REPLACE FUNCTION forebay.now_us() RETURNS bigint LANGUAGE sql VOLATILE AS
 $$ SELECT (extract(epoch FROM clock_timestamp()) * 1000000)::bigint $$;
@@ -92,7 +92,7 @@ CREATE TYPE forebay.answer AS (
     conflicts int[]
 );
 
--- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group, first message and token.
+-- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group and by claim.
 CREATE FUNCTION forebay.write(
     p_lazy boolean, p_plain boolean,  -- plain: other block ids each, messages in each, no transaction ids
     p_now bigint, p_ids_since bigint, p_ids_until bigint,
@@ -594,12 +594,12 @@ BEGIN
     PERFORM forebay.enter_group(v_now, p_group, p_owner);
     IF p_of IS NULL THEN
         OPEN v_claims FOR SELECT * FROM forebay.claim
-            WHERE grp = p_group AND owner IS NULL AND due_at <= v_now ORDER BY due_at, first;
+            WHERE grp = p_group AND owner IS NULL AND due_at <= v_now ORDER BY due_at, first, count;
     ELSE
         OPEN v_claims FOR SELECT * FROM forebay.claim
             WHERE grp = p_group AND owner <> p_owner AND (owner = ANY (p_of) OR NOT EXISTS (
                 SELECT FROM forebay.owner AS o WHERE o.name = claim.owner AND o.beat_at > v_now - p_silent_us))
-            ORDER BY first, token;
+            ORDER BY first, count;
     END IF;
     LOOP
         FETCH v_claims INTO c;
@@ -616,7 +616,7 @@ BEGIN
         END IF;
         CONTINUE WHEN c.partition IS NOT NULL AND EXISTS (  -- an earlier run of the partition is elsewhere
             SELECT FROM forebay.claim AS e
-            WHERE e.grp = p_group AND e.partition = c.partition AND e.first < c.first
+            WHERE e.grp = p_group AND e.partition = c.partition AND (e.first, e.count) < (c.first, c.count)
                 AND e.owner IS DISTINCT FROM p_owner);
         EXIT WHEN v_taken AND (c.count > v_room OR octet_length(b.body) > v_space);
         v_taken := true;

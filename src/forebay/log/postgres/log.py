@@ -383,6 +383,8 @@ class PostgresLog:
             if error.sqlstate == "FB404":
                 raise unknown_group(group) from error
             raise
+        if rows:
+            await self._disk.wait()  # what a worker has seen must not come back as another message
         good: list[Claim] = []
         bad: list[Corrupt] = []
         for row in rows:

@@ -59,7 +59,7 @@ async def write(
     settlements = [
         (k, n, s) for k, i in enumerate(settlers, start=1) for n, s in enumerate(items[i].settlements)
     ]
-    settlements.sort(key=lambda entry: (entry[2].group, entry[2].first, entry[2].token))
+    settlements.sort(key=lambda entry: (entry[2].group, entry[2].first, entry[2].count))
     ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]
     arguments = (
         lazy,

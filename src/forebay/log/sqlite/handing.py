@@ -49,7 +49,7 @@ class Elsewhere:
         self._tx = tx
         self._group = group
         self._owner = owner
-        self._runs: dict[str, deque[tuple[int, int]]] = {}
+        self._runs: dict[str, deque[tuple[int, int, int]]] = {}
         self._left_out: set[int] = set()
 
     def holds_up(self, row: ClaimRow) -> bool:
@@ -59,10 +59,10 @@ class Elsewhere:
         runs = self._runs.get(row.partition)
         if runs is None:
             found = self._tx.rows("runs_elsewhere", self._group, row.partition, self._owner)
-            runs = self._runs[row.partition] = deque((first, token) for first, token in found)
-        while runs and runs[0][1] in self._left_out:
+            runs = self._runs[row.partition] = deque(found)
+        while runs and runs[0][2] in self._left_out:
             runs.popleft()
-        return bool(runs) and runs[0][0] < row.first
+        return bool(runs) and runs[0][:2] < (row.first, row.count)
 
     def leave_out(self, row: ClaimRow) -> None:
         """Count a run as no longer elsewhere."""
@@ -122,7 +122,7 @@ def reclaim(
     tx.run("add_owner", owner, now)
     owners = {*of, *(row[0] for row in tx.rows("silent_owners", silent_at))} - {owner}
     each = [map(_claim_row, tx.rows("owner_claims", name, group.number)) for name in sorted(owners)]
-    lost = heapq.merge(*each, key=attrgetter("first"))
+    lost = heapq.merge(*each, key=attrgetter("first", "count"))
     return _take_over(tx, state, lost, owner, room)
 
 

@@ -201,7 +201,7 @@ SELECT
     c.attempts, c.partition, c.done, c.handed, b.size
 FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
 WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2
-ORDER BY c.due_at, c.first
+ORDER BY c.due_at, c.first, c.count
 
 -- name: owner_claims
 SELECT
@@ -209,11 +209,11 @@ SELECT
     c.attempts, c.partition, c.done, c.handed, b.size
 FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
 WHERE c.owner = ?1 AND c.group_number = ?2
-ORDER BY c.first
+ORDER BY c.first, c.count
 
 -- name: runs_elsewhere
-SELECT first, token FROM claim
-WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 ORDER BY first
+SELECT first, count, token FROM claim
+WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 ORDER BY first, count
 
 -- name: first_claim
 SELECT min(first) FROM claim WHERE group_number = ?1

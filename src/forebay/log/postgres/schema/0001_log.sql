@@ -107,7 +107,7 @@ CREATE TABLE forebay.claim (
     done            varbit NOT NULL,
     handed          varbit NOT NULL
 ) WITH (autovacuum_vacuum_scale_factor = 0, autovacuum_vacuum_threshold = 5000);
-CREATE INDEX claim_due ON forebay.claim (grp, due_at, first) WHERE owner IS NULL;
+CREATE INDEX claim_due ON forebay.claim (grp, due_at, first, count) WHERE owner IS NULL;
 CREATE INDEX claim_partition ON forebay.claim (grp, partition) WHERE partition IS NOT NULL;
 
 -- A partition of an ordered queue as one group sees it; ready = the message id where its next run begins.

@@ -101,9 +101,9 @@ CREATE TABLE claim (
     handed BLOB
 ) STRICT;
 CREATE INDEX claim_first ON claim (group_number, first);
-CREATE INDEX claim_owner ON claim (owner, group_number, first) WHERE owner IS NOT NULL;
-CREATE INDEX claim_due ON claim (group_number, due_at, first) WHERE owner IS NULL;
-CREATE INDEX claim_partition ON claim (group_number, partition, first) WHERE partition IS NOT NULL;
+CREATE INDEX claim_owner ON claim (owner, group_number, first, count) WHERE owner IS NOT NULL;
+CREATE INDEX claim_due ON claim (group_number, due_at, first, count) WHERE owner IS NULL;
+CREATE INDEX claim_partition ON claim (group_number, partition, first, count) WHERE partition IS NOT NULL;
 
 -- A partition of an ordered queue as a group sees it: everything before `position` was claimed.
 -- `ready` is the `last` of the first block of which something can be claimed; none while a claim is
