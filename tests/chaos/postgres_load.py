@@ -2,8 +2,7 @@
 
 A pusher repeats a block with the same id until it is acknowledged, or gives it up: then it may be there
 or not. A worker does the same with a settlement; whoever gives up goes on under a new name and takes over
-from its old one. Unavailable is the only error that anybody may see; and Conflict for a claim that was
-taken before the server died: claims are not waited for, so the crash may have forgotten it.
+from its old one. Unavailable is the only error that anybody may see.
 """
 
 import asyncio
@@ -12,7 +11,7 @@ from collections import Counter
 
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Append, Claim, Deferral, Group, Queue, Receipt, Room, Settlement
-from forebay.model import Block, Conflict, Message, Unavailable, bitmap, mint, sequence_of
+from forebay.model import Block, Message, Unavailable, bitmap, mint, sequence_of
 from tests.conformance.steps import ALL, check_ledger, counts, texts
 
 
@@ -27,7 +26,6 @@ class Load:
         self.up.set()
         self.steps = 0
         self.failures = 0
-        self.deaths = 0
         self._give_up = give_up
         self._pushing = 0
         self._sure: dict[str, int] = {}
@@ -113,7 +111,6 @@ class Load:
         owner, turn = name, 0
         idle = 0
         while idle < 3:  # what was given up may be there too
-            deaths = self.deaths
             try:
                 claims = await self._next(log, owner)
             except Unavailable:
@@ -122,7 +119,7 @@ class Load:
                 owner, turn = f"{name}-{turn}", turn + 1
                 await self.up.wait()
                 continue
-            if claims and not await self._settle(log, claims, deaths):
+            if claims and not await self._settle(log, claims):
                 self._lost_owners.append(owner)
                 owner, turn = f"{name}-{turn}", turn + 1
             idle = 0 if claims or not self._finished() else idle + 1
@@ -136,7 +133,7 @@ class Load:
             claims += (await log.reclaim(self.group, owner, ALL, of=lost)).claims
         return claims
 
-    async def _settle(self, log: PostgresLog, claims: list[Claim], deaths: int) -> bool:
+    async def _settle(self, log: PostgresLog, claims: list[Claim]) -> bool:
         """Settle all in one commit, in any order, some of them in part; whether it is known to be done."""
         self.rng.shuffle(claims)
         settlements, finished = [], []
@@ -149,17 +146,11 @@ class Load:
             deferred = tuple(Deferral(n, 1, 1) for n in left[cut:])
             bits = bitmap.of(left[:cut], claim.count) if cut else b""
             settlements.append(claim.settle(done=bits, deferred=deferred))
-        try:
-            receipt = await self._commit(log, [], settlements)
-        except Conflict:
-            assert self.deaths > deaths
-            return False
+        receipt = await self._commit(log, [], settlements)
         if receipt is None:
             self._unsure_done.update(*finished)
             return False
-        assert not receipt.conflicts or self.deaths > deaths
-        for n, names in enumerate(finished):
-            if n not in receipt.conflicts:
-                self._done.update(names)
+        assert not receipt.conflicts
+        self._done.update(*finished)
         await self._step()
-        return not receipt.conflicts
+        return True

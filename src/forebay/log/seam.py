@@ -10,7 +10,8 @@ What every implementation promises:
 - A message of a group is at any moment in exactly one place: ready, held, deferred or finished.
 - Only the holder of a claim's token settles it; everybody else gets a conflict, and nothing changes.
 - In an ordered queue a partition of a group is out in one run at a time.
-- A call that raises has changed nothing. After `Unavailable` that is not known: repeat it with the same id.
+- A call that raises has changed nothing, but for a commit of several parts that isn't atomic: there each
+  part stands for itself. After `Unavailable` it is not known: repeat the call with the same id.
 - No call's cost grows with the backlog.
 """
 

@@ -142,7 +142,9 @@ FROM forebay.dead_letter WHERE grp = $1 AND message_id > $2 ORDER BY message_id 
 -- name: outcomes
 SELECT first, at, count, body FROM forebay.outcome
 WHERE grp = $1 AND block_last = (
-    SELECT last FROM forebay.block WHERE last >= $2 ORDER BY last LIMIT 1
+    SELECT last FROM (
+        SELECT last, count FROM forebay.block WHERE last >= $2 ORDER BY last LIMIT 1
+    ) AS b WHERE b.last - b.count < $2
 )
 ORDER BY at, first LIMIT $3
 
