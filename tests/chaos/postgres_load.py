@@ -151,6 +151,7 @@ class Load:
             self._unsure_done.update(*finished)
             return False
         assert not receipt.conflicts
-        self._done.update(*finished)
+        for names in finished:
+            self._done.update(names)
         await self._step()
         return True
