@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
 from tests.servers.postgres import PostgresServer
+from tests.servers.valkey import ValkeyServer
 
 POSTGRES_FLAVOUR: Final = "wheel-18"
 POSTGRES_SETTINGS: Final = {
@@ -40,6 +41,11 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     backlog_steps: int = 10
     """Of a round: each appends, claims and settles 50 blocks."""
     backlog_messages: tuple[int, int] = (10_000, 10_000_000)
+    store_messages: int = 400_000
+    """Taken and finished in a turn of the store."""
+    store_waits: int = 1_000
+    """Tasks whose way from put to take is measured."""
+    cold_messages: tuple[int, int] = (10_000, 5_000_000)
 
 
 FULL: Final = Pace()
@@ -51,6 +57,9 @@ QUICK: Final = Pace(
     backlog_rounds=1,
     backlog_steps=1,
     backlog_messages=(10_000, 200_000),
+    store_messages=20_000,
+    store_waits=50,
+    cold_messages=(10_000, 100_000),
 )
 
 
@@ -78,6 +87,11 @@ class Bench:
     def server(self) -> PostgresServer:
         """The PostgreSQL of this run."""
         return self._open.enter_context(PostgresServer(POSTGRES_FLAVOUR, settings=POSTGRES_SETTINGS))
+
+    @cached_property
+    def valkey(self) -> ValkeyServer:
+        """The Valkey of this run."""
+        return self._open.enter_context(ValkeyServer("wheel"))
 
     @asynccontextmanager
     async def database(self) -> AsyncIterator[str]:

@@ -39,9 +39,7 @@ def postgres_dsn(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-@pytest.fixture(scope="session")
-def valkey_server() -> Iterator[ValkeyServer]:
-    """Give one Valkey for the whole run; a test that stops it makes its own instead."""
+def _own_valkey() -> Iterator[ValkeyServer]:
     try:
         server = ValkeyServer("wheel")
         server.start()
@@ -49,6 +47,18 @@ def valkey_server() -> Iterator[ValkeyServer]:
         absent(str(error))
     with server:
         yield server
+
+
+@pytest.fixture(scope="session")
+def valkey_server() -> Iterator[ValkeyServer]:
+    """Give one Valkey for the whole run; a test that stops it takes `valkey` instead."""
+    yield from _own_valkey()
+
+
+@pytest.fixture
+def valkey() -> Iterator[ValkeyServer]:
+    """Give a Valkey of the test's own, to be killed."""
+    yield from _own_valkey()
 
 
 @pytest.fixture

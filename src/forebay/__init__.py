@@ -4,6 +4,7 @@ The names a program needs; everything else is reached through them.
 """
 
 from forebay.app.opening import open_log
+from forebay.app.opening import open_store as open  # noqa: A004 - read as `forebay.open`
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
@@ -21,12 +22,26 @@ from forebay.model import (
     Block,
     Conflict,
     Corrupt,
+    Flow,
     ForebayError,
+    LeaseLost,
     Limits,
     Message,
     Misconfigured,
     Rejected,
     Unavailable,
+    mint,
+)
+from forebay.store.letters import Letters
+from forebay.store.store import Store, StoreSettings
+from forebay.store.values import (
+    FlowStats,
+    Peeked,
+    QueueStat,
+    Retry,
+    Running,
+    StoreStats,
+    Task,
 )
 
 __all__ = [
@@ -37,20 +52,34 @@ __all__ = [
     "Corrupt",
     "Death",
     "Deferral",
+    "Flow",
+    "FlowStats",
     "ForebayError",
     "Group",
+    "LeaseLost",
+    "Letters",
     "Limits",
     "Log",
     "Message",
     "Misconfigured",
+    "Peeked",
     "Queue",
     "QueueSettings",
+    "QueueStat",
     "Receipt",
     "Rejected",
+    "Retry",
     "Room",
+    "Running",
     "Settlement",
+    "Store",
+    "StoreSettings",
+    "StoreStats",
+    "Task",
     "Unavailable",
     "__version__",
+    "mint",
+    "open",
     "open_log",
 ]
 

@@ -38,7 +38,7 @@ class Hammer:
     async def run(self, log: PostgresLog, rounds: int) -> None:
         verbs = [
             self.push, self.claim, self.claim, self.due, self.settle, self.settle, self.settle,
-            self.settle_and_push, self.reclaim, self.retire,
+            self.settle_and_push, self.reclaim, self.retire, self.mark, self.mark,
         ]  # fmt: skip
         for _ in range(rounds):
             try:
@@ -74,6 +74,10 @@ class Hammer:
     async def retire(self, log: PostgresLog) -> None:
         await log.retire(f"owner-{self.rng.randrange(4)}")
 
+    async def mark(self, log: PostgresLog) -> None:
+        claims = self.some_claims()
+        await log.mark([claim.mark(handed=bitmap.full(claim.count)) for claim in claims])
+
     async def settle(self, log: PostgresLog) -> None:
         await self._settle(log, [], atomic=self.rng.random() < 0.2)
 
@@ -85,7 +89,7 @@ class Hammer:
         settlements, finished = [], []
         for claim in claims:
             left = [n for n in range(claim.count) if n not in bitmap.indexes(claim.done)]
-            mine = self.rng.sample(left, self.rng.randrange(len(left) + 1))
+            mine = self.rng.sample(left, self.rng.randrange(1, len(left) + 1))
             cut = self.rng.randrange(len(mine) + 1)
             deferred = tuple(Deferral(n, 1, 1) for n in mine[cut:])
             done = bitmap.of(mine[:cut], claim.count) if cut else b""
@@ -197,3 +201,27 @@ async def test_settling_and_taking_over_wait_for_claims_in_the_same_order(
     assert list((await settling).conflicts) == []
     assert list((await taking).claims) == []
     await check_ledger(logs[0])
+
+
+async def test_marking_and_taking_over_wait_for_claims_in_the_same_order(
+    logs: list[PostgresLog], postgres_dsn: str
+) -> None:
+    queue = await logs[0].create_queue("orders")
+    group = await logs[0].create_group(queue, "workers")
+    for text in "ab":
+        await push(logs[0], queue, text)
+    claims = await take(logs[0], group, "old")
+    async with connected(postgres_dsn) as user, connected(postgres_dsn) as watch:
+        for claim, token in zip(claims, (2, 1), strict=True):
+            await user.execute("UPDATE forebay.claim SET token = $2 WHERE token = $1", claim.token, token)
+        marks = [replace(c, token=t).mark(handed=b"\x01") for c, t in zip(claims, (2, 1), strict=True)]
+        holding = user.transaction()
+        await holding.start()
+        await user.execute("SELECT FROM forebay.claim WHERE token = 1 FOR UPDATE")
+        marking = asyncio.create_task(logs[0].mark(marks))
+        await until_waiting(watch)
+        taking = asyncio.create_task(logs[1].reclaim(group, "new", ALL, of=["old"]))
+        await until_waiting(watch, 2)
+        await holding.rollback()
+    assert await marking == []
+    assert [claim.handed for claim in (await taking).claims] == [b"\x01", b"\x01"]

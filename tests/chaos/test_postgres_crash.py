@@ -124,6 +124,23 @@ async def test_a_claim_that_was_handed_out_outlives_a_crash(server: PostgresServ
             await check_ledger(log)
 
 
+async def test_a_mark_outlives_a_crash_once_anything_is_committed(server: PostgresServer) -> None:
+    dsn = server.create_database()
+    async with asyncio.timeout(60):
+        async with PostgresLog(dsn) as log:
+            queue = await log.create_queue("orders")
+            group = await log.create_group(queue, "workers")
+            await push(log, queue, "a", "b")
+            claim = await take_one(log, group)
+            await log.mark([claim.mark(handed=b"\x02")])
+            await push(log, queue, "c")
+            server.kill()
+        server.start()
+        async with PostgresLog(dsn) as log:
+            (taken,) = (await log.reclaim(group, "new", of=["owner"])).claims
+            assert taken.handed == b"\x02"
+
+
 @pytest.mark.parametrize("atomic", [False, True])
 async def test_what_is_known_is_on_disk_too(server: PostgresServer, *, atomic: bool) -> None:
     """Another server has committed the block and not yet synced: whoever is told of it keeps it."""

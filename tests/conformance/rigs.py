@@ -23,7 +23,7 @@ from forebay.model import HEADER_BYTES, ManualClock, pack, sequence_of
 
 if TYPE_CHECKING:
     from forebay.log.seam import Log
-    from forebay.log.values import Queue
+    from forebay.log.values import Group, Queue
 
 BEGIN = 1_800_000_000_000_000
 """When every test begins, in microseconds: some day in 2027."""
@@ -84,6 +84,10 @@ class Rig(ABC):
     async def flip_bit(self, queue: Queue, sequence: int) -> None:
         """Damage the stored body of the block that holds a message."""
 
+    @abstractmethod
+    async def flip_letter(self, group: Group, message_id: int) -> None:
+        """Damage the copy that a dead letter keeps."""
+
 
 class MemoryRig(Rig):
     """The oracle itself, which must keep its own promises."""
@@ -102,6 +106,10 @@ class MemoryRig(Rig):
         for index, block in enumerate(blocks):
             if sequence_of(block.first) <= sequence <= sequence_of(block.last):
                 blocks[index] = msgspec.structs.replace(block, body=flipped(block.body))
+
+    async def flip_letter(self, group: Group, message_id: int) -> None:
+        kept = self._memory._groups[group.number].letters[message_id]
+        kept.letter = msgspec.structs.replace(kept.letter, body=flipped(kept.letter.body))
 
 
 class SqliteRig(Rig):
@@ -135,6 +143,19 @@ class SqliteRig(Rig):
             ).fetchone()
             assert found is not None
             connection.execute("UPDATE block SET body = ? WHERE last = ?", [flipped(found[1]), found[0]])
+
+    async def flip_letter(self, group: Group, message_id: int) -> None:
+        with closing(apsw.Connection(str(self.path))) as connection:
+            connection.set_busy_timeout(5_000)
+            place = (group.number, message_id)
+            found = connection.execute(
+                "SELECT body FROM dead_letter WHERE group_number = ? AND message_id = ?", place
+            ).fetchone()
+            assert found is not None
+            connection.execute(
+                "UPDATE dead_letter SET body = ? WHERE group_number = ? AND message_id = ?",
+                (flipped(found[0]), *place),
+            )
 
 
 _TABLES = """
@@ -182,6 +203,21 @@ class PostgresRig(Rig):
                 "UPDATE forebay.block SET body = $2 WHERE last = $1",
                 row["last"],
                 flipped(row["body"]),
+            )
+        finally:
+            await connection.close()
+
+    async def flip_letter(self, group: Group, message_id: int) -> None:
+        connection = await asyncpg.connect(self._dsn)
+        try:
+            place = (group.number, message_id)
+            body = await connection.fetchval(
+                "SELECT body FROM forebay.dead_letter WHERE grp = $1 AND message_id = $2", *place
+            )
+            await connection.execute(
+                "UPDATE forebay.dead_letter SET body = $3 WHERE grp = $1 AND message_id = $2",
+                *place,
+                flipped(body),
             )
         finally:
             await connection.close()

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from forebay.log.values import Group, Queue
 
 SECOND = 1_000_000
+DAY_SECONDS = 86_400
 ALL = Room(messages=1_000_000, bytes=1 << 40)
 
 
@@ -158,5 +159,5 @@ async def check_ledger(log: Log) -> None:
     for queue in (await log.stats()).queues:
         for stats in queue.groups:
             parts = (stats.ready, stats.held, stats.deferred, stats.done)
-            assert min(*parts, stats.dead, stats.expired, stats.corrupt) >= 0, stats
+            assert min(*parts, stats.dead, stats.purged, stats.expired, stats.corrupt) >= 0, stats
             assert stats.difference == 0, stats

@@ -118,6 +118,41 @@ async def test_no_room_is_rejected(rig: Rig, room: Room) -> None:
     assert (await counts(rig.log, group)).ready == 1
 
 
+async def test_known_bodies_are_left_out(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    answers = [await push(rig.log, queue, *texts) for texts in ("abc", "de", "f")]
+    (head,) = (await rig.log.claim(group, "owner", Room(2), known=answers[1].first)).claims
+    assert unfinished([head]) == ["a", "b"]
+    tail, *rest = (await rig.log.claim(group, "owner", ALL, known=answers[1].first)).claims
+    assert unfinished([tail]) == ["c"]
+    assert [claim.block.body for claim in rest] == [b"", b""]
+    assert [(claim.first, claim.count) for claim in rest] == [(a.first, a.count) for a in answers[1:]]
+    stored = await rig.log.read(queue)
+    assert [claim.block.id for claim in rest] == [block.id for block in stored[1:]]
+    taken = (await rig.log.reclaim(group, "new", ALL, of=["owner"])).claims
+    assert unfinished(taken) == list("abcdef")
+    await finish(rig.log, *taken)
+
+
+async def test_a_block_that_began_before_the_known_ones_comes_whole(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    answer = await push(rig.log, queue, *"abc")
+    (claim,) = (await rig.log.claim(group, "owner", ALL, known=answer.first + 1)).claims
+    assert unfinished([claim]) == ["a", "b", "c"]
+
+
+async def test_known_bodies_take_up_their_room(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    appends = [append_of(queue, text) for text in ("a", "b", "c")]
+    first = (await rig.log.commit(appends)).appended[0].first
+    two = Room(100, len(appends[0].body) + len(appends[1].body))
+    found = [len((await rig.log.claim(group, "owner", two, known=first)).claims) for _ in range(3)]
+    assert found == [2, 1, 0]
+
+
 async def test_two_owners_share_without_overlap(rig: Rig) -> None:
     queue = await rig.log.create_queue("orders")
     group = await rig.log.create_group(queue, "workers")

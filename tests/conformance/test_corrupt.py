@@ -87,6 +87,19 @@ async def test_damage_to_a_deferred_message_is_found_when_it_is_due(rig: Rig) ->
     assert (await counts(rig.log, group)).corrupt == 2
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_damage_to_a_known_body_is_found_when_it_is_read(rig: Rig, *, ordered: bool) -> None:
+    queue = await rig.log.create_queue("orders", {"ordered": ordered})
+    group = await rig.log.create_group(queue, "workers")
+    first = (await push(rig.log, queue, "a", "b")).first
+    await rig.flip_bit(queue, 1)
+    claimed = await rig.log.claim(group, "old", ALL, known=first)
+    assert (len(claimed.claims), len(claimed.corrupt)) == (1, 0)
+    claimed = await rig.log.reclaim(group, "new", ALL, of=["old"])
+    assert (len(claimed.claims), len(claimed.corrupt)) == (0, 1)
+    assert (await counts(rig.log, group)).corrupt == 2
+
+
 async def test_a_reader_sees_the_damage_and_the_neighbours(rig: Rig) -> None:
     queue = await rig.log.create_queue("orders")
     for payloads in ("ab", "cd", "ef"):

@@ -34,9 +34,9 @@ async def test_everything_is_as_before(durable_rig: Rig) -> None:
         done=bits(claim, 0),
         deferred=(Deferral(1, due_at, 2, 5),),
         dead=(Death(2, "broken", 3, Message(b"c")),),
-        handed=bits(claim, 3),
         worker="w",
     )
+    await rig.log.mark([claim.mark(handed=bits(claim, 3))])
     await rig.log.commit(settlements=[outcome], id=mint())
     await push(rig.log, queue, "h")
     before = (
@@ -158,3 +158,29 @@ async def test_a_closed_log_takes_nothing(rig: Rig) -> None:
     await rig.close()
     with pytest.raises(Unavailable):
         await log.commit([append])
+
+
+async def test_marks_outlive_the_process(durable_rig: Rig) -> None:
+    rig = durable_rig
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    await push(rig.log, queue, *"abc")
+    (claim,) = await take(rig.log, group, "old")
+    await rig.log.mark([claim.mark(handed=bits(claim, 0, 2))])
+    await rig.reopen()
+    await rig.log.mark([claim.mark(returned=bits(claim, 0))])
+    await rig.reopen()
+    (taken,) = (await rig.log.reclaim(group, "new", of=["old"])).claims
+    assert bitmap.indexes(taken.handed) == [2]
+
+
+async def test_a_closed_log_marks_nothing(durable_rig: Rig) -> None:
+    rig = durable_rig
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    await push(rig.log, queue, "a")
+    (claim,) = await take(rig.log, group)
+    log = rig.log
+    await rig.close()
+    with pytest.raises(Unavailable):
+        await log.mark([claim.mark(handed=bits(claim, 0))])

@@ -2,13 +2,14 @@
 
 Both share a clock. Queue numbers and message ids come out equal; tokens and group numbers are each
 log's own, so claims and groups are kept in pairs. Of an ordered queue a log may choose which partitions
-it hands out first: the oracle is then asked for the same ones by name.
+it hands out first: the oracle is then asked for the same ones by name. It is long because every verb of
+the seam has its rule.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Coroutine, Sequence
+from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
@@ -32,6 +33,7 @@ from forebay.log.values import (
     Death,
     Deferral,
     Group,
+    Mark,
     Outcome,
     Receipt,
     Room,
@@ -45,6 +47,7 @@ from forebay.model import (
     bitmap,
     mint,
     pack,
+    queue_of,
     sequence_of,
 )
 from tests.conformance.rigs import NAMES, MemoryRig, Rig, make_rig
@@ -58,7 +61,9 @@ T = TypeVar("T")
 
 OWNERS = ("one", "two", "three")
 PARTITIONS = ("", "p", "q")
-KINDS = ("deferred", "done", "leave", "dead", "deferred", "handed", "expired", "returned")
+KINDS = ("deferred", "done", "leave", "dead", "deferred", "leave", "expired")
+MARKS = ("handed", "returned", "leave", "handed", "both")
+FLOWS = (None, {"flow": "f"}, {"flow": "g", "action": "a"}, {"trace": "t"})
 STEPS = 40
 
 owners = st.sampled_from(OWNERS)
@@ -73,6 +78,8 @@ pushes = st.tuples(st.sampled_from(["plain", "lanes"]), st.sampled_from(PARTITIO
 waits = st.sampled_from([5, 0, 1, 60])
 kinds_in_turn = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4)
 outcomes = st.tuples(picks, kinds_in_turn, waits)
+marks = st.tuples(picks, st.lists(st.sampled_from(MARKS), min_size=1, max_size=4))
+known = st.sampled_from([None, None, 1, 4, 12])
 
 
 class Both(msgspec.Struct, frozen=True):
@@ -108,6 +115,8 @@ class LogMachine(RuleBasedStateMachine):
         self.claims: list[Both] = []
         self.written: list[Written] = []
         self.pushed = 0
+        self.block_ids: set[bytes] = set()
+        self.buried: set[int] = set()
         self.is_sound = True
 
     # Both at once
@@ -149,11 +158,15 @@ class LogMachine(RuleBasedStateMachine):
 
     def keep(self, expected: Claimed, found: Claimed) -> None:
         """Compare what was handed out, and keep it in pairs."""
-        self.agree([shown(c) for c in expected.claims], [shown(c) for c in found.claims])
+        self.agree(
+            [shown(c, self.block_ids) for c in expected.claims],
+            [shown(c, self.block_ids) for c in found.claims],
+        )
         self.agree(
             [(e.queue, e.first, e.last) for e in expected.corrupt],
             [(e.queue, e.first, e.last) for e in found.corrupt],
         )
+        self.agree(expected.next_due_at, found.next_due_at)
         self.claims += [Both(*pair) for pair in zip(expected.claims, found.claims, strict=True)]
 
     # Queues and groups
@@ -191,13 +204,13 @@ class LogMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.claims)
     @rule(outcome=outcomes)
     def settle(self, outcome: tuple[int, list[str], int]) -> None:
-        self.write(Written(mint(), (), (self.settlement_of(*outcome),), atomic=False))
+        self.write(Written(mint(), (), self.settlements_of([outcome]), atomic=False))
 
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
     def finish(self, picked: list[int]) -> None:
-        settlements = [self.settlement_of(pick, ["done"], 0) for pick in picked]
-        self.write(Written(mint(), (), tuple(settlements), atomic=False))
+        settlements = self.settlements_of([(pick, ["done"], 0) for pick in picked])
+        self.write(Written(mint(), (), settlements, atomic=False))
 
     @rule(
         some=st.lists(pushes, max_size=3),
@@ -216,8 +229,8 @@ class LogMachine(RuleBasedStateMachine):
         appends = [self.append_of(*push) for push in some]
         known = [append for written in self.written for append in written.appends]
         appends += [known[pick % len(known)] for pick in again if known]
-        settlements = [self.settlement_of(*outcome) for outcome in told if self.claims]
-        self.write(Written(mint(), tuple(appends), tuple(settlements), atomic))
+        settlements = self.settlements_of(told if self.claims else [])
+        self.write(Written(mint(), tuple(appends), settlements, atomic))
 
     @precondition(lambda self: self.written)
     @rule(pick=picks)
@@ -239,15 +252,24 @@ class LogMachine(RuleBasedStateMachine):
         messages = []
         for transaction_id in ids:
             self.pushed += 1
-            messages.append(Message(str(self.pushed).encode(), partition, transaction_id))
+            headers = FLOWS[self.pushed // 2 % len(FLOWS)]
+            messages.append(Message(str(self.pushed).encode(), partition, transaction_id, headers))
         block = Block.of(messages, id=block_id or mint(), created_at=self.rig.clock.now())
+        self.block_ids.add(block.id)
         return Append.of(self.queues[queue], block)
 
-    def settlement_of(self, pick: int, kinds: list[str], seconds: int) -> Both:
-        """What happened to one of the latest claims, which may be gone; the kinds go round."""
-        both = self.claims[-1 - pick % min(len(self.claims), 8)]
-        due_at = self.rig.clock.now() + seconds * SECOND
-        return Both(told(both.oracle, kinds, due_at), told(both.subject, kinds, due_at))
+    def settlements_of(self, said: Iterable[tuple[int, list[str], int]]) -> tuple[Both, ...]:
+        """What happened to some of the latest claims, which may be gone, if anything did."""
+        settlements = []
+        for pick, kinds, seconds in said:
+            both = self.latest_claim(pick)
+            due_at = self.rig.clock.now() + seconds * SECOND
+            settlements.append(Both(told(both.oracle, kinds, due_at), told(both.subject, kinds, due_at)))
+        return tuple(both for both in settlements if any(both.oracle.finished()))
+
+    def latest_claim(self, pick: int) -> Both:
+        """One of the latest claims, which may be gone."""
+        return self.claims[-1 - pick % min(len(self.claims), 8)]
 
     def write(self, written: Written, *, keep: bool = True) -> None:
         """Commit to both, and compare the answers or the errors."""
@@ -267,24 +289,25 @@ class LogMachine(RuleBasedStateMachine):
 
     # Handing out
 
-    @rule(pick=picks, owner=owners, room=rooms)
-    def claim(self, pick: int, owner: str, room: Room) -> None:
+    @rule(pick=picks, owner=owners, room=rooms, known=known)
+    def claim(self, pick: int, owner: str, room: Room, known: int | None) -> None:
         both = self.pick_group(pick, "ready")
+        known = None if known is None else pack(both.oracle.queue, known)
         if self.is_ordered(both):
-            self.claim_ordered(both, owner, room)
+            self.claim_ordered(both, owner, room, known)
         else:
-            expected = self.run(self.oracle.claim(both.oracle, owner, room))
-            self.keep(expected, self.run(self.subject.claim(both.subject, owner, room)))
+            expected = self.run(self.oracle.claim(both.oracle, owner, room, known=known))
+            self.keep(expected, self.run(self.subject.claim(both.subject, owner, room, known=known)))
 
-    def claim_ordered(self, both: Both, owner: str, room: Room) -> None:
+    def claim_ordered(self, both: Both, owner: str, room: Room, known: int | None) -> None:
         """Claim, and ask the oracle for the same partitions."""
-        found = self.run(self.subject.claim(both.subject, owner, room))
+        found = self.run(self.subject.claim(both.subject, owner, room, known=known))
         assert sum(claim.count for claim in found.claims) <= room.messages
         expected: list[Claim] = []
         for partition in dict.fromkeys(claim.block.partition for claim in found.claims):
             of_it = [claim for claim in found.claims if claim.block.partition == partition]
             same = Room(sum(claim.count for claim in of_it))
-            asked = self.oracle.claim(both.oracle, owner, same, partition=partition)
+            asked = self.oracle.claim(both.oracle, owner, same, partition=partition, known=known)
             expected += self.run(asked).claims
         if not found.claims:
             expected += self.run(self.oracle.claim(both.oracle, owner, ALL)).claims
@@ -306,7 +329,7 @@ class LogMachine(RuleBasedStateMachine):
     def work(self, pick: int, owner: str, room: Room, kinds: list[str], seconds: int) -> None:
         """Claim, and settle all that came."""
         before = len(self.claims)
-        self.claim(pick, owner, room)
+        self.claim(pick, owner, room, None)
         self.settle_from(before, kinds, seconds)
 
     @rule(
@@ -329,8 +352,16 @@ class LogMachine(RuleBasedStateMachine):
     def settle_from(self, before: int, kinds: list[str], seconds: int) -> None:
         """Settle the claims that came last."""
         latest = range(len(self.claims) - before)
-        settlements = tuple(self.settlement_of(pick, kinds, seconds) for pick in latest)
+        settlements = self.settlements_of((pick, kinds, seconds) for pick in latest)
         self.write(Written(mint(), (), settlements, atomic=False))
+
+    @precondition(lambda self: self.claims)
+    @rule(said=st.lists(marks, min_size=1, max_size=4))
+    def mark(self, said: list[tuple[int, list[str]]]) -> None:
+        both = [(self.latest_claim(pick), kinds) for pick, kinds in said]
+        expected = self.run(self.oracle.mark([marked(b.oracle, kinds) for b, kinds in both]))
+        found = self.run(self.subject.mark([marked(b.subject, kinds) for b, kinds in both]))
+        self.agree(list(expected), list(found))
 
     @rule(
         pick=picks,
@@ -360,6 +391,36 @@ class LogMachine(RuleBasedStateMachine):
     def retire(self, owner: str) -> None:
         self.agree(self.run(self.oracle.retire(owner)), self.run(self.subject.retire(owner)))
 
+    # Dead letters and flows
+
+    @rule(
+        pick=picks,
+        verb=st.sampled_from(["redrive", "redrive", "purge", "restore"]),
+        picked=st.lists(picks, min_size=1, max_size=5),
+    )
+    def change_letters(self, pick: int, verb: str, picked: list[int]) -> None:
+        """Redrive, purge or restore some of all that ever died, which may be in another state by now."""
+        both = self.pick_group(pick, "deferred" if verb == "restore" and pick % 2 else "dead")
+        self.buried |= {d.message_id for d in self.run(self.oracle.dead_letters(both.oracle))}
+        buried = sorted(i for i in self.buried if queue_of(i) == both.oracle.queue) or [1]
+        ids = [buried[n % len(buried)] for n in picked]
+
+        def asked(log: Log, group: Group) -> Coroutine[Any, Any, list[int]]:
+            verbs = {"redrive": log.redrive, "purge": log.purge, "restore": log.restore}
+            return verbs[verb](group, ids)
+
+        expected = self.run(asked(self.oracle, both.oracle))
+        self.agree(expected, self.run(asked(self.subject, both.subject)))
+
+    @rule(pick=picks)
+    def flows(self, pick: int) -> None:
+        both = self.pick_group(pick, "ready")
+        expected = self.run(self.oracle.flows(both.oracle))
+        self.agree(expected, self.run(self.subject.flows(both.subject)))
+        stats = [s for queue in self.run(self.subject.stats()).queues for s in queue.groups]
+        ready = {s.group.number: s.ready for s in stats}[both.subject.number]
+        assert sum(count.count for count in expected) == ready
+
     # What happens by itself
 
     @rule()
@@ -387,6 +448,7 @@ class LogMachine(RuleBasedStateMachine):
             return
         expected, found = self.run(self.oracle.stats()), self.run(self.subject.stats())
         self.agree(expected.at, found.at)
+        self.agree(self.run(self.oracle.owners()), self.run(self.subject.owners()))
         for one, other in zip(expected.queues, found.queues, strict=True):
             self.agree((one.queue, one.next, one.floor), (other.queue, other.next, other.floor))
             for group, same in zip(one.groups, other.groups, strict=True):
@@ -458,8 +520,12 @@ async def finish_all(log: Log, group: Group) -> None:
     raise AssertionError("it never ends")
 
 
-def shown(claim: Claim) -> tuple[object, ...]:
-    """What two logs must agree on; marks of finished messages mean nothing."""
+def shown(claim: Claim, block_ids: set[bytes]) -> tuple[object, ...]:
+    """What two logs must agree on; marks of finished messages mean nothing.
+
+    The copy that a dead letter keeps is a block whose id is each log's own.
+    """
+    block_id = claim.block.id if claim.block.id in block_ids else None
     return (
         claim.first,
         claim.count,
@@ -468,9 +534,9 @@ def shown(claim: Claim) -> tuple[object, ...]:
         claim.attempts,
         claim.start_time,
         claim.prev_start_time,
-        (claim.block.first, claim.block.count, claim.block.id, claim.block.appended_at),
+        (claim.block.first, claim.block.count, block_id, claim.block.appended_at),
         claim.block.partition,
-        texts(claim),
+        texts(claim) if claim.block.body else None,
     )
 
 
@@ -506,10 +572,15 @@ def told(claim: Claim, kinds: Sequence[str], due_at: int) -> Settlement:
         dead=tuple(
             Death(i, f"because {i}", claim.attempts + 1, message) for i, k in kind.items() if k == "dead"
         ),
-        handed=bits("handed"),
-        returned=bits("returned"),
         worker="machine",
     )
+
+
+def marked(claim: Claim, kinds: Sequence[str]) -> Mark:
+    """A mark on a claim, by kinds that go round."""
+    out = [i for i in range(claim.count) if kinds[i % len(kinds)] in {"handed", "both"}]
+    back = [i for i in range(claim.count) if kinds[i % len(kinds)] in {"returned", "both"}]
+    return claim.mark(handed=bitmap.of(out, claim.count), returned=bitmap.of(back, claim.count))
 
 
 def deferrals(kind: dict[int, str], due_at: int, claim: Claim) -> list[Deferral]:

@@ -260,3 +260,53 @@ async def test_concurrent_claims_do_not_share_a_partition(rig: Rig) -> None:
         await finish_rest(rig, group, f"owner-{number}")
     await drain(rig.log, group)
     assert (await counts(rig.log, group)).done == 60
+
+
+async def test_known_bodies_are_left_out_of_partitions(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders", {"ordered": True})
+    group = await rig.log.create_group(queue, "workers")
+    appends = [append_of(queue, text, partition=text[0]) for text in ("a1", "b1", "a2", "b2", "b3")]
+    answers = (await rig.log.commit(appends)).appended
+    known = answers[2].first
+    named = (await rig.log.claim(group, "owner", ALL, partition="a", known=known)).claims
+    assert [claim.block.body for claim in named] == [appends[0].body, b""]
+    two = Room(100, len(appends[1].body) + len(appends[3].body))
+    rest = (await rig.log.claim(group, "owner", two, known=known)).claims
+    assert [claim.block.body for claim in rest] == [appends[1].body, b""]
+    assert [claim.first for claim in rest] == [answers[1].first, answers[3].first]
+    assert [claim.block.partition for claim in rest] == ["b", "b"]
+    taken = (await rig.log.reclaim(group, "new", ALL, of=["owner"])).claims
+    assert unfinished(taken) == ["a1", "b1", "a2", "b2"]
+
+
+async def test_a_mark_does_not_overtake_what_is_earlier_and_not_out(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for text in ("a1", "a2", "b1"):
+        await push(rig.log, queue, text, partition=text[0])
+    one, two, other = await take(rig.log, group, "owner")
+    assert await rig.log.mark([two.mark(handed=b"\x01"), other.mark(handed=b"\x01")]) == [0]
+    assert await rig.log.mark([two.mark(handed=b"\x01"), one.mark(handed=b"\x01")]) == []
+    await defer(rig.log, one, rig.clock.now() + SECOND)
+    assert await rig.log.mark([two.mark(handed=b"\x01")]) == [0]
+
+
+async def test_a_mark_does_not_overtake_what_the_same_call_returns(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for text in ("a1", "a2"):
+        await push(rig.log, queue, text, partition="a")
+    one, two = await take(rig.log, group, "owner")
+    assert await rig.log.mark([one.mark(handed=b"\x01")]) == []
+    assert await rig.log.mark([one.mark(returned=b"\x01"), two.mark(handed=b"\x01")]) == [1]
+    assert (await counts(rig.log, group)).handed == 0
+    said = [two.mark(handed=b"\x01"), two.mark(returned=b"\x01"), two.mark(handed=b"\x01")]
+    assert await rig.log.mark(said) == [0, 1, 2], "what is said of one claim is one mark"
+
+
+async def test_an_owner_gets_its_own_back_also_behind_a_deferral(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for text in ("a1", "a2"):
+        await push(rig.log, queue, text, partition="a")
+    one, _ = await take(rig.log, group, "owner")
+    await defer(rig.log, one, rig.clock.now() + SECOND)
+    assert first_texts(await rig.log.reclaim(group, "other", ALL, of=["owner"])) == []
+    assert first_texts(await rig.log.reclaim(group, "owner", ALL, of=["owner"])) == [["a2"]]

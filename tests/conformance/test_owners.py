@@ -4,7 +4,7 @@ import asyncio
 
 from forebay.log.values import Room
 from forebay.model import bitmap
-from tests.conformance.rigs import Rig
+from tests.conformance.rigs import REMEMBER_SECONDS, Rig
 from tests.conformance.steps import (
     ALL,
     SECOND,
@@ -43,8 +43,8 @@ async def test_a_reclaimed_claim_remembers_what_was_finished(rig: Rig) -> None:
     group = await rig.log.create_group(queue, "workers")
     await push(rig.log, queue, *"abcdefghij")
     claim = await take_one(rig.log, group, "old")
-    done = claim.settle(done=bits(claim, 0, 9), handed=bits(claim, 1, 2))
-    await rig.log.commit(settlements=[done])
+    await rig.log.mark([claim.mark(handed=bits(claim, 1, 2))])
+    await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0, 9))])
     (taken,) = (await rig.log.reclaim(group, "new", of=["old"])).claims
     assert bitmap.indexes(taken.done) == [0, 9]
     assert bitmap.indexes(taken.handed) == [1, 2]
@@ -66,14 +66,17 @@ async def test_named_owners_lose_their_claims_at_once(rig: Rig) -> None:
     assert list((await rig.log.reclaim(group, "new", of=["one", "three"])).claims) == []
 
 
-async def test_an_owner_does_not_reclaim_from_itself(rig: Rig) -> None:
+async def test_an_owner_reclaims_from_itself_only_what_it_does_not_know(rig: Rig) -> None:
     queue = await rig.log.create_queue("orders")
     group = await rig.log.create_group(queue, "workers")
     await push(rig.log, queue, "a")
     claim = await take_one(rig.log, group, "old")
     rig.clock.advance(seconds=100)
-    assert list((await rig.log.reclaim(group, "old", of=["old"])).claims) == []
-    await finish(rig.log, claim)
+    assert list((await rig.log.reclaim(group, "old")).claims) == []
+    assert list((await rig.log.reclaim(group, "old", of=["old"], besides=[claim.token])).claims) == []
+    (again,) = (await rig.log.reclaim(group, "old", of=["old"])).claims
+    assert again.token != claim.token
+    await finish(rig.log, again)
 
 
 async def test_reclaim_leaves_other_groups_alone(rig: Rig) -> None:
@@ -129,7 +132,8 @@ async def test_retiring_gives_everything_back_at_once(rig: Rig) -> None:
     await defer(rig.log, claim, due_at, attempts=2, prev=claim.start_time)
     rig.clock.set(due_at)
     (claim,) = (await rig.log.due(group, "old", ALL)).claims
-    await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0), handed=bits(claim, 2))])
+    await rig.log.mark([claim.mark(handed=bits(claim, 2))])
+    await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0))])
     rig.clock.advance(seconds=5)
     assert await rig.log.retire("old") == 1
     assert (await counts(rig.log, group)).deferred == 2
@@ -171,3 +175,42 @@ async def test_a_retired_owner_may_come_back(rig: Rig) -> None:
     claim = await take_one(rig.log, group, "old")
     assert list((await rig.log.reclaim(group, "new")).claims) == []
     await finish(rig.log, claim)
+
+
+async def test_owners_are_listed_by_name_with_their_last_beat(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    assert await rig.log.owners() == []
+    begin = rig.clock.now()
+    await rig.log.claim(group, "zoe")
+    rig.clock.advance(seconds=1)
+    await rig.log.heartbeat("Éva")
+    await rig.log.due(group, "adam")
+    await rig.log.reclaim(group, "Bob")
+    rig.clock.advance(seconds=1)
+    await rig.log.claim(group, "zoe")
+    later = begin + SECOND
+    found = [(owner.name, owner.beat_at) for owner in await rig.log.owners()]
+    assert found == [("Bob", later), ("adam", later), ("zoe", begin), ("Éva", later)]
+    await rig.log.heartbeat("zoe")
+    await rig.log.retire("adam")
+    found = [(owner.name, owner.beat_at) for owner in await rig.log.owners()]
+    assert found == [("Bob", later), ("zoe", rig.clock.now()), ("Éva", later)]
+
+
+async def test_owners_that_hold_nothing_are_forgotten_in_time(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    await push(rig.log, queue, "a")
+    claim = await take_one(rig.log, group, "holder")
+    await rig.log.heartbeat("idle")
+    rig.clock.advance(seconds=REMEMBER_SECONDS)
+    await rig.log.heartbeat("fresh")
+    await rig.log.trim()
+    assert [owner.name for owner in await rig.log.owners()] == ["fresh", "holder", "idle"]
+    rig.clock.advance(seconds=0.000001)
+    await rig.log.trim()
+    assert [owner.name for owner in await rig.log.owners()] == ["fresh", "holder"]
+    await finish(rig.log, claim)
+    await rig.log.trim()
+    assert [owner.name for owner in await rig.log.owners()] == ["fresh"]

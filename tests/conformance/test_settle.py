@@ -70,11 +70,6 @@ async def test_settlements_of_one_commit_stand_for_themselves(rig: Rig) -> None:
     assert await workers(rig) == (0, 0, 0, 4, 0, 0)
 
 
-async def test_a_mark_after_the_end_is_a_conflict(rig: Rig) -> None:
-    claim = await one_claim(rig, "a")
-    assert await settle(rig, claim.settle_all(), claim.settle(handed=bits(claim, 0))) == [1]
-
-
 async def test_all_kinds_of_outcome_in_one_settlement(rig: Rig) -> None:
     claim = await one_claim(rig, *"abcde")
     due_at = rig.clock.now() + 10 * SECOND
@@ -100,10 +95,9 @@ async def test_after_a_reclaim_the_old_token_changes_nothing(rig: Rig) -> None:
         done=bits(claim, 0),
         deferred=(Deferral(1, rig.clock.now()),),
         dead=(Death(2, "late", 1, Message(b"c")),),
-        handed=bits(claim, 0),
     )
     assert await settle(rig, late) == [0]
-    assert await settle(rig, claim.settle(handed=bits(claim, 0))) == [0]
+    assert await rig.log.mark([claim.mark(handed=bits(claim, 0))]) == [0]
     assert await workers(rig) == (0, 3, 0, 0, 0, 0)
     assert await rig.log.dead_letters(group) == []
     assert list((await rig.log.due(group, "new")).claims) == []
@@ -182,6 +176,52 @@ async def test_due_comes_by_time_and_within_room(rig: Rig) -> None:
     assert first_texts(await rig.log.due(group, "owner", Room(9, 1))) == [["a", "a"]]
 
 
+async def test_due_says_when_the_next_comes(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    other = await rig.log.create_group(queue, "other")
+    now = rig.clock.now()
+    await push(rig.log, queue, "elsewhere", "elsewhere")
+    await defer(rig.log, await take_one(rig.log, other), now + 1)
+    await finish(rig.log, await take_one(rig.log, group))
+    assert (await rig.log.due(group, "owner")).next_due_at is None
+    for text, seconds in (("a", 30), ("b", 10), ("c", 20)):
+        await push(rig.log, queue, text, text)
+        await defer(rig.log, await take_one(rig.log, group), now + seconds * SECOND)
+    claimed = await rig.log.due(group, "owner")
+    assert (first_texts(claimed), claimed.next_due_at) == ([], now + 10 * SECOND)
+    rig.clock.set(now + 20 * SECOND)
+    claimed = await rig.log.due(group, "owner", Room(2))
+    assert (first_texts(claimed), claimed.next_due_at) == ([["b", "b"]], now + 20 * SECOND)
+    claimed = await rig.log.due(group, "owner", Room(2))
+    assert (first_texts(claimed), claimed.next_due_at) == ([["c", "c"]], now + 30 * SECOND)
+    rig.clock.set(now + 30 * SECOND)
+    claimed = await rig.log.due(group, "owner", Room(2))
+    assert (first_texts(claimed), claimed.next_due_at) == ([["a", "a"]], None)
+    await rig.log.retire("owner")
+    assert (await rig.log.due(group, "new", Room(2))).next_due_at == now + 30 * SECOND
+    await push(rig.log, queue, "d")
+    assert (await rig.log.claim(group, "new", ALL)).next_due_at is None
+    assert (await rig.log.reclaim(group, "third", ALL, of=["new"])).next_due_at is None
+
+
+async def test_what_waits_for_its_partition_is_due_already(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders", {"ordered": True})
+    group = await rig.log.create_group(queue, "workers")
+    await push(rig.log, queue, *"abc", partition="p")
+    claim = await take_one(rig.log, group)
+    now = rig.clock.now()
+    later = (Deferral(0, now + SECOND), Deferral(1, now))
+    await settle(rig, claim.settle(done=bits(claim, 2), deferred=later))
+    claimed = await rig.log.due(group, "owner", ALL)
+    assert (unfinished(claimed.claims), claimed.next_due_at) == ([], now)
+    rig.clock.advance(seconds=1)
+    claimed = await rig.log.due(group, "owner", Room(1))
+    assert (unfinished(claimed.claims), claimed.next_due_at) == (["a"], now)
+    claimed = await rig.log.due(group, "owner", Room(1))
+    assert (unfinished(claimed.claims), claimed.next_due_at) == (["b"], None)
+
+
 async def test_due_gives_each_deferral_to_one_owner(rig: Rig) -> None:
     claim = await one_claim(rig, *"abcdefgh")
     group = (await rig.log.groups(await rig.log.queue("orders")))[0]
@@ -229,31 +269,10 @@ async def test_dead_letters_outlive_their_block(rig: Rig) -> None:
     assert letter.message().payload == b"b"
 
 
-async def test_marks_come_back_with_a_reclaim(rig: Rig) -> None:
-    claim = await one_claim(rig, *"abcd", owner="old")
-    group = (await rig.log.groups(await rig.log.queue("orders")))[0]
-    await settle(rig, claim.settle(handed=bits(claim, 0, 1, 2)))
-    await settle(rig, claim.settle(returned=bits(claim, 1)))
-    await settle(rig, claim.settle(done=bits(claim, 0), handed=bits(claim, 3)))
-    assert await workers(rig) == (0, 3, 0, 1, 0, 0)
-    (taken,) = (await rig.log.reclaim(group, "new", of=["old"])).claims
-    assert bitmap.indexes(taken.done) == [0]
-    assert [i for i in bitmap.indexes(taken.handed) if i != 0] == [2, 3]
-
-
-async def test_marks_may_be_repeated(rig: Rig) -> None:
-    claim = await one_claim(rig, "a", "b")
-    mark = claim.settle(handed=bits(claim, 0))
-    assert await settle(rig, mark, id=(marked := mint())) == []
-    assert await settle(rig, mark, id=marked) == []
-    assert await settle(rig, claim.settle(returned=bits(claim, 0, 1))) == []
-    assert await settle(rig, claim.settle_all()) == []
-
-
 async def test_the_outcome_log_tells_what_happened(rig: Rig) -> None:
     claim = await one_claim(rig, *"abcd")
     group = (await rig.log.groups(await rig.log.queue("orders")))[0]
-    await settle(rig, claim.settle(handed=bits(claim, 0), worker="marks only"))
+    await rig.log.mark([claim.mark(handed=bits(claim, 0))])
     back = Deferral(1, rig.clock.now() + SECOND, 1, 5)
     rig.clock.advance(seconds=1)
     await settle(rig, claim.settle(done=bits(claim, 0), deferred=(back,), worker="one"))
@@ -316,6 +335,8 @@ async def test_an_id_cannot_serve_both_a_commit_and_its_block(rig: Rig) -> None:
 @pytest.mark.parametrize(
     "wrong",
     [
+        {},
+        {"done": b"\x00"},
         {"done": b"\x02"},
         {"done": b"\x01\x00"},
         {"deferred": (Deferral(1, 5),)},

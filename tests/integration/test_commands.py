@@ -9,6 +9,7 @@ import asyncpg
 import pytest
 
 from forebay import Append, Message, open_log
+from tests.conformance.store.rigs import gone_process
 
 
 def forebay(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
@@ -24,7 +25,7 @@ def test_the_demonstration_leaves_a_working_embedded_log(tmp_path: Path) -> None
     assert result["ledger"] == [
         {
             "queue": "demo", "group": "workers", "accepted": 2050, "ready": 0, "held": 0, "deferred": 0,
-            "done": 2050, "dead": 0, "expired": 0, "corrupt": 0, "difference": 0,
+            "done": 2050, "dead": 0, "purged": 0, "expired": 0, "corrupt": 0, "difference": 0,
         }
     ]  # fmt: skip
     assert (tmp_path / "forebay-data" / "forebay.db").exists()
@@ -39,7 +40,7 @@ async def test_the_demonstration_finishes_what_a_stopped_one_left(tmp_path: Path
         queue = await log.create_queue("demo")
         group = await log.create_group(queue, "workers")
         await log.commit([Append.of(queue, [Message(b"{}")] * 7)])
-        await log.claim(group, "workers")
+        await log.claim(group, gone_process())
     run = forebay(
         "demo", "--store", f"sqlite:///{tmp_path / 'left.db'}", "--messages", "3", "--json", cwd=tmp_path
     )

@@ -11,7 +11,7 @@ import pytest
 
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Queue
-from forebay.model import Limits, Message, Unavailable, from_datetime
+from forebay.model import Flow, Limits, Message, Unavailable, from_datetime
 from tests.conformance.steps import ALL, drain, push, stored
 from tests.integration.postgres_steps import connected, new_seed, until_waiting
 from tests.servers import FaultProxy, PostgresServer
@@ -319,3 +319,15 @@ async def test_a_sweep_that_is_cut_at_its_commit_neither_loses_nor_doubles(
             await trap.wait()
             assert await log.sweep() == (5 if when == "before" else 0)
             assert await drain(log, group) == list("01234")
+
+
+async def test_flows_of_swept_messages_are_counted(
+    log: PostgresLog, queue: Queue, user: "Connection"
+) -> None:
+    group = await log.create_group(queue, "workers")
+    for headers in ('{"flow": "daily", "action": "load"}', None, '{"flow": "daily", "action": "load"}'):
+        await user.execute("SELECT forebay.push('orders', 'x', headers => $1::jsonb)", headers)
+    assert await log.flows(group) == []
+    assert await log.sweep() == 3
+    counted = {count.flow: count.count for count in await log.flows(group)}
+    assert counted == {Flow(): 1, Flow("daily", "", "load"): 2}

@@ -3,6 +3,7 @@
 Rows read by sequential scans and entries read from indexes, of every table and piece of the log.
 """
 
+import random
 import time
 from collections.abc import Awaitable
 from typing import TypeVar
@@ -10,8 +11,9 @@ from typing import TypeVar
 import pytest
 
 from forebay.log.postgres import PostgresLog
-from forebay.log.values import Claimed, Deferral, Group, Queue, Room
-from forebay.model import TIME_MAX, ManualClock, mint
+from forebay.log.postgres.log import SQL
+from forebay.log.values import Append, Claimed, Death, Deferral, Group, Queue, Room
+from forebay.model import TIME_MAX, ManualClock, Message, mint
 from tests.conformance.rigs import BEGIN, DAY
 from tests.conformance.steps import append_of, finish, push
 from tests.integration.postgres_steps import connected
@@ -58,6 +60,7 @@ async def check_verbs(log: PostgresLog, watch: Watch, queue: Queue, group: Group
     await check(watch, push(log, queue, "x", transaction_ids=["t-new"], partition="p1"))
     claims = (await check(watch, log.claim(group, "owner", room))).claims
     assert len(claims) == 3
+    assert not await check(watch, log.mark([claim.mark(handed=b"\x01") for claim in claims]))
     later = [claim.settle(deferred=(Deferral(0, 1),)) for claim in claims[:2]]
     await check(watch, log.commit(settlements=later, id=mint()))
     due: Claimed = await check(watch, log.due(group, "owner", room))
@@ -132,3 +135,73 @@ async def test_five_thousand_small_blocks_are_not_twenty_five_million_steps(
         later = [claim.settle(deferred=(Deferral(0, 1),)) for claim in claims]
         assert not (await log.commit(settlements=later, id=mint())).conflicts
         assert time.monotonic() - began < 4
+
+
+TOASTED = """
+    SELECT coalesce(sum(toast_blks_read + toast_blks_hit), 0)::bigint
+    FROM pg_statio_user_tables WHERE schemaname = 'forebay' AND relname LIKE 'block%'
+"""
+
+
+async def bodies_read(log: PostgresLog) -> int:
+    """How many pages of large bodies were read so far."""
+    async with log._database.connection() as connection:
+        await connection.fetchval("SELECT pg_stat_force_next_flush()")
+        pages: int = await connection.fetchval(TOASTED)
+    return pages
+
+
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_flows_read_the_unclaimed_blocks_once_and_no_body(postgres_dsn: str, *, ordered: bool) -> None:
+    async with PostgresLog(postgres_dsn, connections_max=1) as log:
+        watch = Watch(log)
+        queue = await log.create_queue("orders", {"ordered": ordered})
+        group = await log.create_group(queue, "workers")
+        messages = [
+            [
+                Message(random.randbytes(1_000), f"p{n % 50}" if ordered else "", None, {"flow": name})
+                for name in ("f", "g", "g", f"h{n % 3}")
+            ]
+            for n in range(1_000)
+        ]
+        await log.commit([Append.of(queue, block) for block in messages])
+        await log.claim(group, "owner", Room(3_600 if not ordered else 2_000))
+        before = await bodies_read(log)
+        counted = await check(watch, log.flows(group), rows_max=1_100 if ordered else 110)
+        assert await bodies_read(log) == before
+        unclaimed = sum(count.count for count in counted)
+        assert unclaimed == (2_000 if ordered else 400)
+        assert {count.flow.name: count.count for count in counted}["g"] == unclaimed // 2
+        partition = "p49" if ordered else None
+        await log.claim(group, "owner", Room(1), partition=partition)
+        before = await bodies_read(log)
+        assert sum(count.count for count in await log.flows(group)) == unclaimed - 1
+        assert before < await bodies_read(log) <= before + 20  # the one block that is cut
+        async with log._database.connection() as connection:
+            name, values = ("lane_flows", [0] * 5) if ordered else ("flows", [0] * 3)
+            lines = await connection.fetch(f"EXPLAIN (VERBOSE) {SQL[name]}", *values)
+        plan = [line[0] for line in lines]
+        assert not [line for line in plan if "Seq Scan" in line]
+        sorts = [n for n, line in enumerate(plan) if "Sort  (" in line]
+        assert not [plan[n + 1] for n in sorts if "body" in plan[n + 1] or "Output" not in plan[n + 1]]
+
+
+async def test_letters_are_changed_and_listed_without_walking_over_others(postgres_dsn: str) -> None:
+    async with PostgresLog(postgres_dsn, connections_max=1) as log:
+        watch = Watch(log)
+        queue = await log.create_queue("orders")
+        group = await log.create_group(queue, "workers")
+        await push(log, queue, *["x"] * 5_000)
+        (claim,) = (await log.claim(group, "owner", Room(5_000))).claims
+        deaths = tuple(Death(n, "r", 1, Message(b"x")) for n in range(5_000))
+        await log.commit(settlements=[claim.settle(dead=deaths)])
+        first = claim.first
+        await log.purge(group, range(first, first + 4_000))
+        await log.dead_letters(group)  # the first to walk over old versions marks them as dead
+        page = await check(watch, log.dead_letters(group, limit=10))
+        assert [letter.message_id for letter in page] == list(range(first + 4_000, first + 4_010))
+        some = [letter.message_id for letter in page]
+        for verb in (log.redrive, log.restore, log.purge, log.restore):
+            assert await check(watch, verb(group, some), rows_max=150) == some
+        await log.redrive(group, range(first + 4_500, first + 5_000))
+        await check(watch, log.due(group, "owner", Room(3)))

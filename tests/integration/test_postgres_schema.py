@@ -2,17 +2,34 @@
 
 import asyncio
 import time
+from typing import TYPE_CHECKING
+from uuid import UUID
 
 import pytest
 
 from forebay.log.postgres import PostgresLog
 from forebay.log.postgres.database import PACKAGE
 from forebay.log.sqlfile import load_migrations
-from forebay.model import ForebayError, Misconfigured, Unavailable
-from tests.conformance.steps import drain, push, stored
+from forebay.model import (
+    Block,
+    Flow,
+    ForebayError,
+    Message,
+    Misconfigured,
+    Unavailable,
+    encode,
+    mint,
+    pack,
+)
+from tests.conformance.steps import check_ledger, drain, finish, push, stored
 from tests.integration.postgres_steps import connected
 from tests.servers import FaultProxy, PostgresServer
 from tests.servers.process import free_port
+
+if TYPE_CHECKING:
+    import asyncpg
+
+    Connection = asyncpg.Connection[asyncpg.Record]
 
 MIGRATIONS = load_migrations(PACKAGE)
 
@@ -51,25 +68,59 @@ async def test_opening_at_the_same_time_is_fine(postgres_dsn: str) -> None:
     await asyncio.gather(*(log.__aexit__(None, None, None) for log in logs))
 
 
+async def install(user: "Connection", version: int) -> None:
+    """Make the schema as it was at a version."""
+    await user.execute(
+        "CREATE SCHEMA forebay;"
+        "CREATE TABLE forebay.schema_version (number int PRIMARY KEY, name text NOT NULL,"
+        " applied_at timestamptz NOT NULL DEFAULT now());"
+        "CREATE TABLE forebay.functions (digest text);"
+        "INSERT INTO forebay.functions VALUES (NULL)"
+    )
+    for migration in MIGRATIONS[:version]:
+        await user.execute(migration.sql)
+        await user.execute(
+            "INSERT INTO forebay.schema_version (number, name) VALUES ($1, $2)",
+            migration.number,
+            migration.name,
+        )
+
+
 @pytest.mark.parametrize("version", range(len(MIGRATIONS)))
 async def test_every_earlier_schema_is_brought_up_to_date(postgres_dsn: str, version: int) -> None:
     async with connected(postgres_dsn) as user:
-        await user.execute(
-            "CREATE SCHEMA forebay;"
-            "CREATE TABLE forebay.schema_version (number int PRIMARY KEY, name text NOT NULL,"
-            " applied_at timestamptz NOT NULL DEFAULT now());"
-            "CREATE TABLE forebay.functions (digest text);"
-            "INSERT INTO forebay.functions VALUES (NULL)"
-        )
-        for migration in MIGRATIONS[:version]:
-            await user.execute(migration.sql)
-            await user.execute(
-                "INSERT INTO forebay.schema_version (number, name) VALUES ($1, $2)",
-                migration.number,
-                migration.name,
-            )
+        await install(user, version)
     async with PostgresLog(postgres_dsn) as log:
         await work(log)
+
+
+async def test_blocks_and_dead_letters_of_the_first_version_are_as_good(postgres_dsn: str) -> None:
+    body = encode(Block.of([Message(b"a", "p", headers={"flow": "f"})], id=(block_id := mint())))
+    first = pack(1, 1)
+    async with connected(postgres_dsn) as user:
+        await install(user, 1)
+        await user.execute(
+            "INSERT INTO forebay.queue VALUES (1, 'orders', '{\"ordered\": true}', true, 0, 1, 1);"
+            "INSERT INTO forebay.head VALUES (1, 3, 1);"
+            "INSERT INTO forebay.consumer_group (queue, name, start, created_at) VALUES (1, 'workers', 1, 1);"
+            "INSERT INTO forebay.cursor VALUES (1, 1, 3, 1, 1, 0);"
+            "INSERT INTO forebay.tally VALUES (1, 1, 0, 1, 0, 0);"
+            f"INSERT INTO forebay.lane VALUES (1, 'p', {first + 1}, {first + 1});"
+            "CREATE TABLE forebay.block_0 PARTITION OF forebay.block FOR VALUES FROM (0) TO (10)"
+        )
+        block = "INSERT INTO forebay.block VALUES ($1, 1, $2, 1, 'p', $3)"
+        for last in (first, first + 1):
+            await user.execute(block, last, UUID(bytes=block_id), body)
+        await user.execute("INSERT INTO forebay.dead_letter VALUES (1, $1, 1, 'r', 1, $2)", first, body)
+    async with PostgresLog(postgres_dsn) as log:
+        (group,) = await log.groups(queue := await log.queue("orders"))
+        assert [(c.flow, c.count) for c in await log.flows(group)] == [(Flow(), 1)]
+        assert len(await log.read(queue)) == 2
+        assert await log.redrive(group, [first]) == [first]
+        assert await drain(log, group) == []  # its partition is held up
+        await finish(log, *(await log.due(group, "owner")).claims)
+        assert await drain(log, group) == ["a"]
+        await check_ledger(log)
 
 
 async def test_a_newer_schema_is_refused(postgres_dsn: str) -> None:

@@ -2,12 +2,15 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
+from typing import TYPE_CHECKING
 
 import pytest
 
 from forebay.log.postgres import PostgresLog
-from forebay.log.values import Append, Claim, Deferral, Group, Queue, Room
+from forebay.log.postgres.log import SQL
+from forebay.log.postgres.writing import write_marks
+from forebay.log.values import Append, Claim, Deferral, Group, Mark, Queue, Room
 from forebay.model import (
     Block,
     IdMint,
@@ -32,6 +35,9 @@ from tests.conformance.steps import (
     texts,
 )
 from tests.integration.postgres_steps import WAITERS, connected, new_seed, until_waiting
+
+if TYPE_CHECKING:
+    from forebay.log.postgres.database import Connection
 
 HOLD_TALLY = "SELECT forebay.lock_tally($1)"
 
@@ -266,3 +272,80 @@ async def test_an_id_from_far_ahead_of_the_databases_clock_is_refused(
     assert await stored(logs[0], queue) == ["a", "flying", "b"]
     await finish(logs[0], claim)
     assert await drain(logs[0], group, room=ALL) == ["flying", "b"]
+
+
+async def test_concurrent_marks_share_a_call(
+    logs: tuple[PostgresLog, PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    queue = await logs[0].create_queue("orders")
+    group = await logs[0].create_group(queue, "workers")
+    for number in range(50):
+        await push(logs[0], queue, f"{number}")
+    claims = (await logs[0].claim(group, "owner", ALL)).claims
+    batches: list[int] = []
+
+    async def watched(connection: "Connection", marks: Sequence[Mark]) -> list[int]:
+        batches.append(len(marks))
+        return await write_marks(connection, marks)
+
+    async def never() -> None:
+        raise AssertionError("nobody waits for the disk")
+
+    monkeypatch.setattr("forebay.log.postgres.log.write_marks", watched)
+    with monkeypatch.context() as patched:
+        patched.setattr(logs[0]._disk, "wait", never)
+        await asyncio.gather(*(logs[0].mark([claim.mark(handed=b"\x01")]) for claim in claims))
+    assert batches == [50]
+    taken = (await logs[1].reclaim(group, "other", ALL, of=["owner"])).claims
+    assert [claim.handed for claim in taken] == [b"\x01"] * 50
+
+
+async def test_a_mark_does_not_wait_for_the_disk(logs: tuple[PostgresLog, PostgresLog]) -> None:
+    queue = await logs[0].create_queue("orders")
+    group = await logs[0].create_group(queue, "workers")
+    await push(logs[0], queue, "a")
+    claim = await take_one(logs[0], group)
+    async with logs[0]._database.transaction() as connection:
+        assert await write_marks(connection, [claim.mark(handed=b"\x01")]) == []
+        assert await connection.fetchval("SHOW synchronous_commit") == "off"
+    async with logs[0]._database.connection() as connection:
+        assert await connection.fetchval("SHOW synchronous_commit") == "on"
+
+
+async def test_a_mark_that_waits_for_its_claim_sees_what_became_of_it(
+    logs: tuple[PostgresLog, PostgresLog], postgres_dsn: str
+) -> None:
+    queue = await logs[0].create_queue("orders")
+    group = await logs[0].create_group(queue, "workers")
+    await push(logs[0], queue, *"abc")
+    await push(logs[0], queue, *"def")
+    kept, lost = (await logs[0].claim(group, "owner", ALL)).claims
+    async with connected(postgres_dsn) as user, connected(postgres_dsn) as watcher:
+        async with user.transaction():  # another server has marked the one, and takes over the other
+            await user.execute("UPDATE forebay.claim SET handed = B'001' WHERE token = $1", kept.token)
+            await user.execute("UPDATE forebay.claim SET token = 7 WHERE token = $1", lost.token)
+            marks = [lost.mark(handed=b"\x07"), kept.mark(handed=b"\x01")]
+            marking = asyncio.create_task(logs[0].mark(marks))
+            await until_waiting(watcher)
+        assert await marking == [0]
+    first, second = (await logs[1].reclaim(group, "other", ALL, of=["owner"])).claims
+    assert (first.handed, second.handed) == (b"\x05", b"\x00")
+
+
+async def test_a_group_is_made_though_another_server_deletes_it_meanwhile(
+    logs: tuple[PostgresLog, PostgresLog], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It was in the way of the insert, and is gone when it is looked for."""
+    queue = await logs[0].create_queue("orders")
+    in_the_way = "SELECT 1 WHERE $1::int + $3::bigint + $4::bigint IS NULL AND $2::text IS NULL"
+    statements = [in_the_way, SQL["insert_group"]]
+
+    class Once(dict[str, str]):
+        def __getitem__(self, name: str) -> str:
+            return statements.pop(0) if name == "insert_group" else super().__getitem__(name)
+
+    monkeypatch.setattr("forebay.log.postgres.log.SQL", Once(SQL))
+    group = await logs[0].create_group(queue, "workers")
+    assert (statements, await logs[1].groups(queue)) == ([], [group])
+    await push(logs[0], queue, "a")
+    assert await drain(logs[1], group) == ["a"]

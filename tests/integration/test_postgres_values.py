@@ -100,7 +100,8 @@ async def test_bitmaps_of_every_length(log: PostgresLog, count: int) -> None:
     await log.commit([Append.of(queue, Block.of(messages))])
     claim = await take_one(log, group)
     done, handed = bitmap.of(range(0, count, 3), count), bitmap.of(range(1, count, 5), count)
-    await log.commit(settlements=[claim.settle(done=done, handed=handed)])
+    await log.mark([claim.mark(handed=handed)])
+    await log.commit(settlements=[claim.settle(done=done)])
     left = count - bitmap.count(done)
     taken = (await log.reclaim(group, "new", ALL, of=["owner"])).claims
     if not left:

@@ -7,22 +7,29 @@ import os
 import re
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import apsw
 import pytest
 
 from forebay.log.sqlfile import Migration
-from forebay.log.sqlite import SqliteLog, connection, lanes
+from forebay.log.sqlite import SqliteLog, connection, handing, lanes
 from forebay.log.sqlite.connection import SQL, Transaction, connect
 from forebay.log.sqlite.versions import APPLICATION_ID, MIGRATIONS, prepare
-from forebay.log.values import Deferral, Group, Queue, Room
+from forebay.log.values import Deferral, Group, Mark, Queue, Room
 from forebay.model import (
+    Block,
     Corrupt,
+    Flow,
     ManualClock,
+    Message,
     Misconfigured,
     Unavailable,
     UnknownQueue,
+    encode,
+    mint,
+    pack,
     sequence_of,
 )
 from tests.conformance.steps import (
@@ -195,6 +202,34 @@ async def test_every_earlier_version_is_brought_up_to_date(path: Path, version: 
     assert version_of(path) == (len(MIGRATIONS), APPLICATION_ID)
 
 
+async def test_blocks_and_dead_letters_of_the_first_version_are_as_good(path: Path) -> None:
+    prepare(path, MIGRATIONS[:1])
+    body = encode(Block.of([Message(b"a", "p", headers={"flow": "f"})], id=(block_id := mint())))
+    first = pack(1, 1)
+    database = apsw.Connection(str(path))
+    database.execute(
+        "INSERT INTO queue VALUES (1, 'orders', '{\"ordered\": true}', 1, 3, 1, 1, 1, 0);"
+        "INSERT INTO consumer_group (number, queue, name, start, position, claimed, dead)"
+        " VALUES (1, 1, 'workers', 1, 3, 1, 1);"
+        "INSERT INTO lane VALUES (1, 'p', :ready, :ready)",
+        {"ready": first + 1},
+    )
+    for last in (first, first + 1):
+        row = (last, 1, 1, len(body), block_id, "p", body)
+        database.execute("INSERT INTO block VALUES (?, ?, ?, ?, ?, ?, ?)", row)
+    database.execute("INSERT INTO dead_letter VALUES (1, 1, ?, 1, 1, 'r', ?)", (first, body))
+    database.close()
+    async with SqliteLog(path) as log:
+        (group,) = await log.groups(queue := await log.queue("orders"))
+        assert [(c.flow, c.count) for c in await log.flows(group)] == [(Flow(), 1)]
+        assert len(await log.read(queue)) == 2
+        assert await log.redrive(group, [first]) == [first]
+        assert await drain(log, group) == []  # its partition is held up
+        await finish(log, *(await log.due(group, "owner")).claims)
+        assert await drain(log, group) == ["a"]
+        await check_ledger(log)
+
+
 async def test_a_migration_that_fails_leaves_the_version_before(path: Path) -> None:
     async with SqliteLog(path) as log:
         queue, _ = await prepared(log)
@@ -347,9 +382,12 @@ async def test_after_a_failed_write_the_file_is_opened_anew(
 # How much it costs
 
 
+NORMAL = 1
+"""`PRAGMA synchronous`, where a commit doesn't wait for the disk."""
 GROWS_SLOWLY = {
-    "queues", "groups", "group_counts", "deleted_group", "silent_owners", "trim_owners",
-    "old_stage", "open_claims",
+    "queues", "groups", "group_counts", "deleted_group", "owners", "silent_owners", "trim_owners",
+    "old_stage", "open_claims", "handed_claims",
+    "flows", "lane_flows",  # with what is unclaimed: that is what they count
 }  # fmt: skip
 """Statements that read a table whole, because it has a row per queue, group, owner or open claim."""
 
@@ -362,6 +400,43 @@ def test_no_statement_reads_or_sorts_a_backlog(path: Path) -> None:
         plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {statement}", values)]
         costly = [line for line in plan if line.startswith("SCAN") or "TEMP B-TREE" in line]
         assert not costly or name in GROWS_SLOWLY, (name, plan)
+    database.close()
+
+
+async def test_concurrent_marks_share_transactions_that_wait_for_no_disk(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    batches: list[bool] = []
+    noted = handing.mark
+
+    def watched(tx: Transaction, marks: Sequence[Mark]) -> list[int]:
+        row = tx.connection.execute("PRAGMA synchronous").fetchone()
+        batches.append(row == (NORMAL,))
+        return noted(tx, marks)
+
+    monkeypatch.setattr(handing, "mark", watched)
+    async with SqliteLog(path) as log:
+        queue, group = await prepared(log)
+        for number in range(50):
+            await push(log, queue, f"{number}")
+        claims = await take(log, group)
+        await asyncio.gather(*(log.mark([claim.mark(handed=b"\x01")]) for claim in claims))
+        assert batches == [True]
+        taken = (await log.reclaim(group, "other", of=["owner"])).claims
+        assert [claim.handed for claim in taken] == [b"\x01"] * 50
+
+
+def test_flows_are_counted_without_bodies(path: Path) -> None:
+    prepare(path)
+    database = connect(path, create=False)
+    columns = [row[1] for row in database.execute("PRAGMA table_info(block)")]
+    assert columns.index("flows") < columns.index("body") == len(columns) - 1
+    plan = [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {SQL['lane_flows']}", [1] * 4)]
+    assert [line for line in plan if line.startswith("SEARCH b")] == [
+        "SEARCH b USING INDEX block_partition (partition=? AND last>? AND last<?)",
+        "SEARCH b USING INTEGER PRIMARY KEY (rowid>? AND rowid<?)",
+    ]
+    assert "SEARCH lane USING COVERING INDEX lane_ready (group_number=? AND ready>?)" in plan
     database.close()
 
 

@@ -38,7 +38,7 @@ def _version(_: argparse.Namespace) -> int:
 COMMANDS: tuple[Command, ...] = (
     Command(
         "demo",
-        "push, claim and settle messages, and print the ledger",
+        "put, take and finish tasks, and print the ledger",
         commands.demo,
         commands.declare_demo,
     ),

@@ -14,7 +14,7 @@ from rich.console import Console
 
 from forebay.app.demo import run_demo
 from forebay.app.ledger import ledger_rows, ledger_table
-from forebay.app.opening import DEFAULT_STORE, open_log
+from forebay.app.opening import DEFAULT_STORE, open_log, open_store
 from forebay.log.seam import Log
 from forebay.model import Rejected
 
@@ -38,26 +38,27 @@ def declare_demo(parser: argparse.ArgumentParser) -> None:
 
 
 def demo(arguments: argparse.Namespace) -> int:
-    """Push, claim and settle messages, then print the ledger."""
+    """Put, take and finish tasks, then print the ledger."""
     if arguments.messages < 1:
         raise Rejected(f"--messages is {arguments.messages}", hint="give 1 or more")
 
-    async def run(log: Log) -> int:
+    async def run() -> int:
         errors = Console(stderr=True)
-        result = await run_demo(log, arguments.messages, errors)
-        stats = await log.stats()
+        async with open_store(arguments.store) as store:
+            result = await run_demo(store, arguments.messages, errors)
+            stats = await store.log.stats()
         if arguments.json:
             _print_json({**msgspec.to_builtins(result), "ledger": ledger_rows(stats)})
         else:
             Console().print(ledger_table(stats))
             errors.print(
-                f"{result.messages:,} messages pushed, claimed and settled in {result.seconds:.1f} s; "
+                f"{result.messages:,} tasks put, taken and done in {result.seconds:.1f} s; "
                 f"they are kept in {arguments.store}",
                 highlight=False,
             )
         return _verdict(row["difference"] for row in ledger_rows(stats))
 
-    return _with_log(arguments, run)
+    return asyncio.run(run())
 
 
 def ledger(arguments: argparse.Namespace) -> int:

@@ -1,29 +1,26 @@
-"""The demonstration: messages go through a real log while you watch, and the ledger adds up.
+"""The demonstration: tasks go through a real store while you watch, and the ledger adds up.
 
-Several pushers append blocks while one consumer claims, decodes and settles them, on any log. It can
-be run again and again on the same log.
+Several producers put tasks while several workers take, read and finish them, on any log and warm tier. It
+can be run again and again on the same store, and finishes what a stopped run has left.
 """
 
 import asyncio
 import random
 import time
-from collections.abc import Sequence
 
 import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.progress import TimeRemainingColumn as TimeLeftColumn
 
-from forebay.log.seam import Log
-from forebay.log.values import Append, Claim, Group, Queue, Room
-from forebay.model import Block, Message
+from forebay.store.store import Store
 
 __all__ = ["DemoResult", "run_demo"]
 
 QUEUE = "demo"
-GROUP = "workers"
 BATCH = 100
-PUSHERS = 16
+PRODUCERS = 16
+WORKERS = 16
 
 
 class DemoResult(msgspec.Struct, frozen=True):
@@ -31,76 +28,55 @@ class DemoResult(msgspec.Struct, frozen=True):
 
     messages: int
     seconds: float
-    pushed_per_second: float
-    settled_per_second: float
+    put_per_second: float
+    done_per_second: float
 
 
-async def run_demo(log: Log, messages: int, console: Console) -> DemoResult:
-    """Push, claim and settle `messages` messages; a progress bar goes to `console`."""
-    queue = await log.create_queue(QUEUE)
-    group = await log.create_group(queue, GROUP)
-    left = await _left_over(log, group)
+async def run_demo(store: Store, messages: int, console: Console) -> DemoResult:
+    """Put, take and finish `messages` tasks; progress bars go to `console`."""
+    queue = await store.create_queue(QUEUE)
+    left = (await store.get_stat()).queue_stats[queue.number].total_tasks
     began = time.perf_counter()
     with Progress(
         TextColumn("{task.description:>8}"), BarColumn(), MofNCompleteColumn(), TimeLeftColumn(),
         TextColumn("{task.fields[rate]}"), console=console,
     ) as progress:  # fmt: skip
-        pushed = progress.add_task("pushed", total=messages, rate="")
-        settled = progress.add_task("settled", total=messages + left, rate="")
-        pushing = asyncio.create_task(_push_all(log, queue, messages, progress, pushed))
-        settling = _settle_all(log, group, messages + left, progress, settled)
-        pushed_seconds, _ = await asyncio.gather(pushing, settling)
+        put = progress.add_task("put", total=messages, rate="")
+        done = progress.add_task("done", total=messages + left, rate="")
+        putting = asyncio.create_task(_put_all(store, messages, progress, put))
+        put_seconds, _ = await asyncio.gather(putting, _work_all(store, messages + left, progress, done))
     seconds = time.perf_counter() - began
-    return DemoResult(messages, seconds, messages / pushed_seconds, (messages + left) / seconds)
+    return DemoResult(messages, seconds, messages / put_seconds, (messages + left) / seconds)
 
 
-async def _left_over(log: Log, group: Group) -> int:
-    """How many messages an earlier run that was stopped has left behind; its claims are given back."""
-    await log.retire(GROUP)
-    for queue in (await log.stats()).queues:
-        for stats in queue.groups:
-            if stats.group.number == group.number:
-                return stats.ready + stats.held + stats.deferred
-    return 0
-
-
-async def _push_all(log: Log, queue: Queue, messages: int, progress: Progress, bar: TaskID) -> float:
+async def _put_all(store: Store, messages: int, progress: Progress, bar: TaskID) -> float:
     began = time.perf_counter()
     sizes = [BATCH] * (messages // BATCH) + ([messages % BATCH] if messages % BATCH else [])
 
-    async def push() -> None:
+    async def produce() -> None:
         while sizes:
-            block = Block.of([Message(_payload()) for _ in range(sizes.pop())])
-            await log.commit([Append.of(queue, block)])
-            _advance(progress, bar, len(block), began)
+            size = sizes.pop()
+            await store.put_task(QUEUE, *[_payload() for _ in range(size)])
+            _advance(progress, bar, size, began)
 
-    await asyncio.gather(*(push() for _ in range(PUSHERS)))
+    await asyncio.gather(*(produce() for _ in range(PRODUCERS)))
     return time.perf_counter() - began
 
 
-async def _settle_all(log: Log, group: Group, messages: int, progress: Progress, bar: TaskID) -> None:
-    began = time.perf_counter()
-    while messages > 0:
-        claims = [
-            *(await log.claim(group, GROUP, Room(5_000))).claims,
-            *(await log.due(group, GROUP, Room(5_000))).claims,
-        ]
-        if not claims:
-            await asyncio.sleep(0.001)
-            continue
-        done = _work(claims)
-        await asyncio.gather(*(log.commit(settlements=[c.settle_all()]) for c in claims))
-        messages -= done
-        _advance(progress, bar, done, began)
+async def _work_all(store: Store, messages: int, progress: Progress, bar: TaskID) -> None:
+    began, left = time.perf_counter(), messages
 
+    async def work() -> None:
+        nonlocal left
+        while left > 0:
+            tasks = await store.get_task(QUEUE, BATCH, wait_seconds=0.1)
+            for task in tasks:
+                msgspec.json.decode(task.data)  # a worker would do something with it
+            await store.done_task(tasks)
+            left -= len(tasks)
+            _advance(progress, bar, len(tasks), began)
 
-def _work(claims: Sequence[Claim]) -> int:
-    """Look at every message, as a worker would; how many there were to do."""
-    for claim in claims:
-        begin = claim.first - claim.block.first
-        for payload in claim.block.decode().payloads[begin : begin + claim.count]:
-            msgspec.json.decode(payload)
-    return sum(claim.remaining() for claim in claims)
+    await asyncio.gather(*(work() for _ in range(WORKERS)))
 
 
 def _advance(progress: Progress, bar: TaskID, count: int, began: float) -> None:

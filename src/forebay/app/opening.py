@@ -1,23 +1,71 @@
-"""Opening a log by its address: the only place that names the implementations.
+"""Opening a store, or a log alone, by its address: the only place that names the implementations.
 
 | address | log |
 |---|---|
 | `sqlite:///folder/file.db`, `sqlite:////absolute/file.db` | one file, embedded; the default |
 | `postgresql://user@host/database` | a PostgreSQL database; needs the `postgres` extra |
 | `memory://` | nothing survives the process; for tests |
+
+The warm tier is this process's memory, or shared: `?warm=valkey://host:6379/0` at the end of the address, or
+`warm="valkey://…"` (also `valkeys://`, `redis://`, `rediss://`, `unix://`); needs the `valkey` extra.
 """
 
 from pathlib import Path
+from urllib.parse import parse_qsl, urlencode
 
 from forebay.log.memory import MemoryLog
 from forebay.log.seam import Log
 from forebay.log.sqlite import SqliteLog
 from forebay.model import Clock, Limits, Misconfigured
+from forebay.store.store import Store, StoreSettings
+from forebay.warm.seam import Warm
 
-__all__ = ["DEFAULT_STORE", "open_log"]
+__all__ = ["DEFAULT_STORE", "open_log", "open_store"]
 
 DEFAULT_STORE = "sqlite:///forebay-data/forebay.db"
 """Where an embedded Forebay keeps its data, below the current folder."""
+WARM_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
+
+
+def open_store(
+    url: str = DEFAULT_STORE,
+    *,
+    warm: str | None = None,
+    settings: StoreSettings | None = None,
+    clock: Clock | None = None,
+    limits: Limits | None = None,
+    worker: str | None = None,
+) -> Store:
+    """The store at an address, to be entered with `async with`."""
+    url, found = _split_warm(url)
+    if warm is not None and found is not None:
+        text = "the warm tier is given twice: in the address and by `warm`"
+        raise Misconfigured(text, hint="give it once")
+    address = warm if warm is not None else found
+    tier = _valkey_warm(address, clock) if address is not None else None
+    log = open_log(url, clock=clock, limits=limits)
+    return Store(log, tier, clock=clock, settings=settings, worker=worker)
+
+
+def _split_warm(url: str) -> tuple[str, str | None]:
+    """The address without its `warm` parameter, and that."""
+    address, _, query = url.partition("?")
+    parameters = parse_qsl(query, keep_blank_values=True)
+    found = [value for name, value in parameters if name == "warm"]
+    others = urlencode([(name, value) for name, value in parameters if name != "warm"])
+    if not found:
+        return url, None
+    return (f"{address}?{others}" if others else address), found[-1]
+
+
+def _valkey_warm(url: str, clock: Clock | None) -> Warm:
+    scheme = url.partition("://")[0]
+    if scheme not in WARM_SCHEMES:
+        text = f"there is no warm tier for {scheme}://"
+        raise Misconfigured(text, hint=f"use one of {', '.join(f'{s}://' for s in WARM_SCHEMES)}")
+    from forebay.warm.valkey import ValkeyWarm  # noqa: PLC0415 - only with the valkey extra
+
+    return ValkeyWarm(url, clock=clock)
 
 
 def open_log(url: str = DEFAULT_STORE, *, clock: Clock | None = None, limits: Limits | None = None) -> Log:

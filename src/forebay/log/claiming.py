@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
-from forebay.log.values import Deferral, Group, Outcome, Room, Settlement, StoredBlock
-from forebay.model import Conflict, Corrupt, Rejected, UnknownGroup, bitmap, sequence_of
+from forebay.log.values import Deferral, Group, Mark, Outcome, Room, Settlement, StoredBlock
+from forebay.model import MESSAGE_ID_MAX, Conflict, Corrupt, Rejected, UnknownGroup, bitmap, sequence_of
 
 STAGE_NAME_MAX = 255
+LETTERS_MAX = 10_000
+"""How many dead letters one call may change."""
 
 
 class Space:
@@ -42,23 +46,45 @@ class Space:
 
 
 def check_settlement(settlement: Settlement) -> None:
-    """Raise Rejected unless each message is finished once, and lies within the claim."""
+    """Raise Rejected unless something is finished, each message once, and all within the claim."""
     count = settlement.count
-    size = (count + 7) // 8
-    bitmaps = (settlement.done, settlement.expired, settlement.handed, settlement.returned)
+    bitmaps = (settlement.done, settlement.expired)
     runs = [(d.offset, d.count) for d in settlement.deferred]
     runs.extend((death.offset, 1) for death in settlement.dead)
-    if (
-        count < 1
-        or any(bits and (len(bits) != size or bits[-1] >> (count % 8 or 8)) for bits in bitmaps)
-        or any(offset < 0 or length < 1 or offset + length > count for offset, length in runs)
+    if not _are_within(bitmaps, count) or any(
+        offset < 0 or length < 1 or offset + length > count for offset, length in runs
     ):
         text = f"a settlement names messages outside its claim of {count}"
         raise Rejected(text, hint="count offsets from the claim's first message")
-    finished = sum(map(bitmap.count, bitmaps[:2])) + sum(length for _, length in runs)
+    finished = sum(map(bitmap.count, bitmaps)) + sum(length for _, length in runs)
+    if not finished:
+        text = "a settlement finishes nothing"
+        raise Rejected(text, hint="leave it out; what is only out with a worker is marked")
     if (runs or settlement.expired) and bitmap.count(settlement.finished()) != finished:
         text = "a settlement finishes a message twice"
         raise Rejected(text, hint="settle each message as done, expired, deferred or dead")
+
+
+def handed_after(handed: bytes, mark: Mark | None, count: int) -> bytes:
+    """Which messages of a claim are out after a mark, if there is one for it."""
+    if mark is None or mark.count != count:
+        return handed
+    return bitmap.minus(bitmap.union(handed, mark.handed), mark.returned)
+
+
+def check_mark(mark: Mark) -> None:
+    """Raise Rejected unless all that is marked lies within the claim."""
+    if not _are_within((mark.handed, mark.returned), mark.count):
+        text = f"a mark names messages outside its claim of {mark.count}"
+        raise Rejected(text, hint="count bits from the claim's first message")
+
+
+def _are_within(bitmaps: tuple[bytes, ...], count: int) -> bool:
+    """Whether there are messages, and bitmaps (empty ones aside) are over just as many."""
+    size = (count + 7) // 8
+    return count > 0 and not any(
+        bits and (len(bits) != size or bits[-1] >> (count % 8 or 8)) for bits in bitmaps
+    )
 
 
 class OutcomeBody(msgspec.Struct, frozen=True, array_like=True):
@@ -107,6 +133,14 @@ def check_stage_name(stage: str) -> str:
         text = f"a stage's name has 1 to {STAGE_NAME_MAX} characters, this one {len(stage)}"
         raise Rejected(text, hint="shorten it")
     return stage
+
+
+def check_letters(ids: Sequence[int]) -> list[int]:
+    """The ids in order, each once, but for those that no message can have; Rejected if they are too many."""
+    if len(ids) > LETTERS_MAX:
+        text = f"{len(ids)} dead letters at once, over {LETTERS_MAX}"
+        raise Rejected(text, hint="name fewer of them, in more calls")
+    return sorted({i for i in ids if 0 < i <= MESSAGE_ID_MAX})
 
 
 def nothing_staged(stage: str, missing: int) -> Conflict:

@@ -100,6 +100,8 @@ class GroupCommit:
     async def _commit_each(
         self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
     ) -> Receipt:
+        if not intakes:
+            return Receipt((), (await self._submit(Item(write_id, (), settlements))).conflicts)
         answers: dict[int, Appended] = {}
         conflicts: Sequence[int] = ()
         left = list(range(len(intakes)))

@@ -15,6 +15,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from forebay.log.flows import encode_flows
 from forebay.log.values import Append, Appended, Queue
 from forebay.model import (
     Block,
@@ -24,6 +25,7 @@ from forebay.model import (
     check_block,
     check_partition,
     encode,
+    flow_counts,
     format_id,
     queue_of,
 )
@@ -75,6 +77,11 @@ class Intake:
     def dropped(self) -> bytes | None:
         """What has been dropped so far, to be remembered with the block id."""
         return _encode_duplicates(self._dropped) if self._dropped else None
+
+    @property
+    def flows(self) -> bytes | None:
+        """What the next attempt writes beside the block, for `flows` to count without its body."""
+        return encode_flows(flow_counts(self.block))
 
     def drop(self, found: tuple[tuple[int, int], ...]) -> None:
         """Leave out the messages that the log knows already."""

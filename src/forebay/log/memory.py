@@ -7,22 +7,28 @@ It is long because it holds the whole seam in one place, to be read beside it.
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Literal, Self
+
+import msgspec
 
 from forebay.log.claiming import (
     Space,
+    check_letters,
     check_stage_name,
     corrupt_block,
     decode_outcome,
     encode_outcome,
+    handed_after,
     nothing_staged,
     unknown_group,
 )
+from forebay.log.flows import FlowTally
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
+from forebay.log.marking import Marking
 from forebay.log.registry import (
     change_settings,
     check_number,
@@ -38,9 +44,12 @@ from forebay.log.values import (
     Claim,
     Claimed,
     DeadLetter,
+    FlowCount,
     Group,
     GroupStats,
+    Mark,
     Outcome,
+    Owner,
     Queue,
     QueueSettings,
     QueueStats,
@@ -52,22 +61,26 @@ from forebay.log.values import (
     StoredBlock,
     Trimmed,
     dead_letter_body,
+    letter_block,
 )
 from forebay.model import (
     Clock,
     Corrupt,
+    Flow,
     ForebayError,
     Limits,
     SystemClock,
     bitmap,
     check_group_name,
     check_queue_name,
+    flow_of,
     pack,
     queue_of,
     sequence_of,
 )
 
 _SECOND = 1_000_000
+_State = Literal["dead", "purged", "redriven"]
 
 
 @dataclass
@@ -77,12 +90,21 @@ class _Queue:
     floor: int = 1
     appended_at: int = 0
     blocks: list[StoredBlock] = field(default_factory=list)
+    flows: dict[int, list[Flow]] = field(default_factory=dict)
     deleted: bool = False
 
     def from_sequence(self, sequence: int) -> list[StoredBlock]:
         """Blocks that end at or after a sequence number."""
         key: int = pack(self.queue.number, sequence)
         return self.blocks[bisect.bisect_left(self.blocks, key, key=lambda block: block.last) :]
+
+
+@dataclass
+class _Letter:
+    letter: DeadLetter
+    partition: str | None
+    changed_at: int
+    state: _State = "dead"
 
 
 @dataclass
@@ -94,9 +116,10 @@ class _Group:
     skipped: int = 0
     done: int = 0
     dead: int = 0
+    purged: int = 0
     expired: int = 0
     corrupt: int = 0
-    dead_letters: dict[int, DeadLetter] = field(default_factory=dict)
+    letters: dict[int, _Letter] = field(default_factory=dict)
     outcomes: list[Outcome] = field(default_factory=list)
 
 
@@ -114,9 +137,13 @@ class _Claim:
     prev_start_time: int | None = None
     done: bytes = b""
     handed: bytes = b""
+    letter: int | None = None
 
     def remaining(self) -> int:
         return self.count - bitmap.count(self.done)
+
+    def handed_out(self) -> int:
+        return bitmap.count(bitmap.minus(self.handed, self.done))
 
 
 class MemoryLog:
@@ -133,6 +160,7 @@ class MemoryLog:
         self._limits = limits or Limits()
         self._remember = int(remember_seconds * _SECOND)
         self._commits = GroupCommit(self._flush)
+        self._marks = Marking(self._note)
         self._queues: dict[int, _Queue] = {}
         self._groups: dict[int, _Group] = {}
         self._claims: dict[int, _Claim] = {}
@@ -155,6 +183,7 @@ class MemoryLog:
         trace: TracebackType | None,
     ) -> None:
         await self._commits.close()
+        await self._marks.close()
 
     # Queues and groups
 
@@ -206,6 +235,7 @@ class MemoryLog:
             if queue_of(message_id) != held.queue.number
         }
         held.deleted, held.blocks, held.floor = True, [], held.next
+        held.flows.clear()
         return True
 
     async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
@@ -272,7 +302,7 @@ class MemoryLog:
             for i, settlement in enumerate(item.settlements):
                 if i not in conflicts:
                     self._settle(settlement, now)
-            if any(s.is_outcome() for s in item.settlements):
+            if item.settlements:
                 self._settled[item.id] = (now, conflicts)
         return result
 
@@ -301,6 +331,7 @@ class MemoryLog:
             held.blocks.append(
                 StoredBlock(first, count, intake.id, held.appended_at, intake.partition, intake.body)
             )
+            held.flows[first] = [flow_of(headers) for headers in intake.block.headers()]
         for index, digest in enumerate(intake.digests or ()):
             if digest is not None:
                 self._digests[digest] = (first + index, now)
@@ -313,6 +344,7 @@ class MemoryLog:
         held = self._live(intake.queue)
         if len(intake.block):
             held.next -= held.blocks.pop().count
+            del held.flows[pack(intake.queue, held.next)]
         del self._receipts[intake.id]
         for digest in intake.digests or ():
             if digest is not None:
@@ -327,7 +359,7 @@ class MemoryLog:
                 conflicts.append(i)
                 continue
             before, finished = done.get(claim.token, claim.done), settlement.finished()
-            if bitmap.is_full(before, claim.count) or any(bitmap.overlap(before, finished)):
+            if any(bitmap.overlap(before, finished)):
                 conflicts.append(i)
             else:
                 done[claim.token] = bitmap.union(before, finished)
@@ -335,10 +367,6 @@ class MemoryLog:
 
     def _settle(self, settlement: Settlement, now: int) -> None:
         claim, group = self._claims[settlement.token], self._groups[settlement.group]
-        handed = bitmap.union(claim.handed, settlement.handed)
-        claim.handed = bitmap.minus(handed, settlement.returned)
-        if not settlement.is_outcome():
-            return
         claim.done = bitmap.union(claim.done, settlement.finished())
         group.done += bitmap.count(settlement.done)
         group.expired += bitmap.count(settlement.expired)
@@ -353,11 +381,13 @@ class MemoryLog:
                 start_time=d.due_at,
                 attempts=d.attempts,
                 prev_start_time=d.prev_start_time,
+                letter=claim.letter,
             )
         for death in settlement.dead:
             message_id = claim.first + death.offset
             body = dead_letter_body(death)
-            group.dead_letters[message_id] = DeadLetter(message_id, now, death.reason, death.attempts, body)
+            letter = DeadLetter(message_id, now, death.reason, death.attempts, body)
+            group.letters[message_id] = _Letter(letter, claim.block.partition, now)
         body = encode_outcome(settlement)
         group.outcomes.append(decode_outcome(claim.first, now, claim.count, body))
         if not claim.remaining():
@@ -366,7 +396,13 @@ class MemoryLog:
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+        self,
+        group: Group,
+        owner: str,
+        room: Room = ROOM,
+        *,
+        partition: str | None = None,
+        known: int | None = None,
     ) -> Claimed:
         held, state = self._live(group.queue), self._group(group)
         self._owners.setdefault(owner, self._clock.now())
@@ -380,7 +416,28 @@ class MemoryLog:
                 self._add_claim(group.number, first, count, block, owner=owner, start_time=block.appended_at)
             )
             state.claimed += count
-        return self._claimed(claims)
+        return self._claimed(claims, known)
+
+    async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
+        return await self._marks.mark(marks)
+
+    async def _note(self, marks: Sequence[Mark]) -> list[int]:
+        said = {mark.token: mark for mark in marks}
+        late = [i for i, mark in enumerate(marks) if self._is_refused(mark, said)]
+        for i, mark in enumerate(marks):
+            if i not in late:
+                claim = self._claims[mark.token]
+                claim.handed = bitmap.minus(bitmap.union(claim.handed, mark.handed), mark.returned)
+        return late
+
+    def _is_refused(self, mark: Mark, said: Mapping[int, Mark]) -> bool:
+        claim = self._claims.get(mark.token)
+        return (
+            claim is None
+            or (claim.group, claim.count) != (mark.group, mark.count)
+            or claim.owner is None
+            or (any(bitmap.minus(mark.handed, mark.returned)) and self._is_overtaking(claim, said))
+        )
 
     def _next_runs(self, held: _Queue, state: _Group, room: Room) -> list[tuple[StoredBlock, int, int]]:
         runs = []
@@ -432,7 +489,9 @@ class MemoryLog:
             if c.group == group.number and c.owner is None and c.due_at <= now
         ]
         waiting.sort(key=lambda c: (c.due_at, c.first, c.count))
-        return self._take_over(waiting, owner, room)
+        claimed = self._take_over(waiting, owner, room)
+        left = [c.due_at for c in self._claims.values() if c.group == group.number and c.owner is None]
+        return msgspec.structs.replace(claimed, next_due_at=min(left, default=None))
 
     async def heartbeat(self, owner: str) -> None:
         self._owners[owner] = self._clock.now()
@@ -445,6 +504,7 @@ class MemoryLog:
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
+        besides: Collection[int] = (),
     ) -> Claimed:
         self._group(group)
         now = self._clock.now()
@@ -454,11 +514,15 @@ class MemoryLog:
             c
             for c in self._claims.values()
             if c.group == group.number
-            and c.owner not in (None, owner)
-            and (c.owner in of or self._owners.get(c.owner or "", 0) <= silent)
+            and c.owner is not None
+            and c.token not in besides
+            and (c.owner in of or (c.owner != owner and self._owners.get(c.owner, 0) <= silent))
         ]
         lost.sort(key=lambda c: (c.first, c.count))
         return self._take_over(lost, owner, room)
+
+    async def owners(self) -> list[Owner]:
+        return [Owner(name, beat_at) for name, beat_at in sorted(self._owners.items())]
 
     async def retire(self, owner: str) -> int:
         now, count = self._clock.now(), 0
@@ -473,7 +537,7 @@ class MemoryLog:
         taken: list[_Claim] = []
         space = Space(room)
         for claim in claims:
-            if not self._is_kept(claim.block):
+            if claim.letter is None and not self._is_kept(claim.block):
                 self._groups[claim.group].expired += claim.remaining()
                 del self._claims[claim.token]
                 continue
@@ -489,16 +553,31 @@ class MemoryLog:
         return self._claimed(taken)
 
     def _waits(self, claim: _Claim, owner: str) -> bool:
-        """Whether an earlier run of the same partition is elsewhere: with another owner, or deferred."""
-        if not self._queues[queue_of(claim.first)].queue.settings.ordered:
-            return False
+        """Whether an earlier run of the same partition is elsewhere: with another owner, or deferred.
+
+        An owner may always have its own.
+        """
+        return claim.owner != owner and any(c.owner != owner for c in self._earlier(claim))
+
+    def _is_overtaking(self, claim: _Claim, said: Mapping[int, Mark]) -> bool:
+        """Whether something earlier of the partition will not be out after what is `said`, by token."""
         return any(
-            c.group == claim.group
-            and c.block.partition == claim.block.partition
-            and (c.first, c.count) < (claim.first, claim.count)
-            and c.owner != owner
-            for c in self._claims.values()
+            c.owner != claim.owner
+            or bitmap.count(bitmap.union(c.done, handed_after(c.handed, said.get(c.token), c.count)))
+            < c.count
+            for c in self._earlier(claim)
         )
+
+    def _earlier(self, claim: _Claim) -> Iterator[_Claim]:
+        """The runs of an ordered queue that come before one in its partition."""
+        if self._queues[queue_of(claim.first)].queue.settings.ordered:
+            for c in self._claims.values():
+                if (
+                    c.group == claim.group
+                    and c.block.partition == claim.block.partition
+                    and (c.first, c.count) < (claim.first, claim.count)
+                ):
+                    yield c
 
     def _add_claim(
         self,
@@ -511,30 +590,35 @@ class MemoryLog:
         start_time: int,
         attempts: int = 0,
         prev_start_time: int | None = None,
+        letter: int | None = None,
     ) -> _Claim:
         self._tokens += 1
         nothing = bitmap.empty(count)
         claim = _Claim(
             self._tokens, group, first, count, block, owner, start_time, start_time, attempts,
-            prev_start_time, nothing, nothing,
+            prev_start_time, nothing, nothing, letter,
         )  # fmt: skip
         self._claims[claim.token] = claim
         return claim
 
-    def _claimed(self, claims: Iterable[_Claim]) -> Claimed:
+    def _claimed(self, claims: Iterable[_Claim], known: int | None = None) -> Claimed:
         good, bad = [], []
         for c in claims:
-            try:
-                self._stored(c.block).check()
-            except Corrupt as error:
-                bad.append(self._set_aside(c, error))
+            block = c.block
+            if known is not None and block.first >= known:
+                block = msgspec.structs.replace(block, body=b"")
             else:
-                good.append(
-                    Claim(
-                        c.token, c.group, c.first, c.count, c.done, c.handed, c.attempts,
-                        c.start_time, c.prev_start_time, c.block,
-                    )
-                )  # fmt: skip
+                try:
+                    self._stored(block).check()
+                except Corrupt as error:
+                    bad.append(self._set_aside(c, error))
+                    continue
+            good.append(
+                Claim(
+                    c.token, c.group, c.first, c.count, c.done, c.handed, c.attempts,
+                    c.start_time, c.prev_start_time, block,
+                )
+            )  # fmt: skip
         return Claimed(good, bad)
 
     def _set_aside(self, claim: _Claim, error: Corrupt) -> Corrupt:
@@ -557,8 +641,8 @@ class MemoryLog:
         return blocks
 
     async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        letters = sorted(self._group(group).dead_letters.items())
-        return [letter for message_id, letter in letters if message_id > after][:limit]
+        letters = sorted(self._group(group).letters.items())
+        return [kept.letter for i, kept in letters if i > after and kept.state == "dead"][:limit]
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
         found = self._live(group.queue).from_sequence(sequence_of(first))[:1]
@@ -571,6 +655,18 @@ class MemoryLog:
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return [block for first, block in sorted(self._quarantine.items()) if queue_of(first) == queue.number]
 
+    async def flows(self, group: Group) -> list[FlowCount]:
+        state, tally = self._group(group), FlowTally()
+        for block in self._queues[group.queue].blocks:
+            left = self._unclaimed(state, block)
+            flows = self._queues[group.queue].flows[block.first]
+            if left == block.count or len(set(flows)) == 1:
+                for flow in flows[block.count - left :]:
+                    tally.add(flow, 1, block.appended_at)
+            elif left:
+                tally.add_body(block.body, left, block.appended_at)
+        return tally.counts()
+
     async def stats(self) -> Stats:
         stats = []
         for queue in await self.queues():
@@ -582,6 +678,7 @@ class MemoryLog:
     def _group_stats(self, held: _Queue, group: Group) -> GroupStats:
         state = self._groups[group.number]
         claims = [c for c in self._claims.values() if c.group == group.number]
+        now = self._clock.now()
         accepted = held.next - group.start
         return GroupStats(
             group=group,
@@ -591,9 +688,56 @@ class MemoryLog:
             deferred=sum(c.remaining() for c in claims if c.owner is None),
             done=state.done,
             dead=state.dead,
+            purged=state.purged,
             expired=state.expired + state.skipped,
             corrupt=state.corrupt,
+            handed=sum(c.handed_out() for c in claims if c.owner is not None),
+            due=sum(c.remaining() for c in claims if c.owner is None and c.due_at <= now),
         )
+
+    # Dead letters
+
+    async def redrive(self, group: Group, ids: Sequence[int]) -> list[int]:
+        state, now = self._group(group), self._clock.now()
+        changed = self._change(state, ids, "dead", "redriven")
+        for message_id in changed:
+            kept = state.letters[message_id]
+            block = letter_block(message_id, kept.letter.died_at, kept.partition, kept.letter.body)
+            self._add_claim(group.number, message_id, 1, block, owner=None, start_time=now, letter=message_id)
+        state.dead -= len(changed)
+        return changed
+
+    async def purge(self, group: Group, ids: Sequence[int]) -> list[int]:
+        state = self._group(group)
+        changed = self._change(state, ids, "dead", "purged")
+        state.dead -= len(changed)
+        state.purged += len(changed)
+        return changed
+
+    async def restore(self, group: Group, ids: Sequence[int]) -> list[int]:
+        state, wanted = self._group(group), check_letters(ids)
+        claims = {c.letter: c for c in self._claims.values() if c.group == group.number and c.owner is None}
+        purged = self._change(state, wanted, "purged", "dead")
+        redriven = self._change(state, [i for i in wanted if i in claims], "redriven", "dead")
+        for message_id in redriven:
+            del self._claims[claims[message_id].token]
+        state.dead += len(purged) + len(redriven)
+        state.purged -= len(purged)
+        return sorted(purged + redriven)
+
+    def _change(
+        self,
+        state: _Group,
+        ids: Sequence[int],
+        before: _State,
+        after: _State,
+    ) -> list[int]:
+        """Change the state of those letters that are in a certain one; which ones were."""
+        now = self._clock.now()
+        changed = [i for i in check_letters(ids) if i in state.letters and state.letters[i].state == before]
+        for message_id in changed:
+            state.letters[message_id].state, state.letters[message_id].changed_at = after, now
+        return changed
 
     # Two steps
 
@@ -644,7 +788,20 @@ class MemoryLog:
             for name, staged in self._stages.items()
             if any(at >= now - self._remember for at, _ in staged.values())
         }
+        holding = {claim.owner for claim in self._claims.values()}
+        self._owners = {name: at for name, at in self._owners.items() if at >= before or name in holding}
+        for state in self._groups.values():
+            self._trim_letters(state, before)
         return Trimmed(blocks=dropped, receipts=forgotten)
+
+    def _trim_letters(self, state: _Group, before: int) -> None:
+        """Forget letters that were purged, or redriven and finished, before a time."""
+        waiting = {c.letter for c in self._claims.values() if c.group == state.group.number}
+        state.letters = {
+            i: kept
+            for i, kept in state.letters.items()
+            if kept.state == "dead" or kept.changed_at >= before or i in waiting
+        }
 
     def _trim_queue(self, held: _Queue, now: int) -> int:
         settings = held.queue.settings
@@ -663,6 +820,8 @@ class MemoryLog:
                 self._skip(state, held, held.blocks[:drop])
         if drop:
             held.floor = sequence_of(held.blocks[drop - 1].last) + 1
+            for block in held.blocks[:drop]:
+                del held.flows[block.first]
             del held.blocks[:drop]
         return drop
 
@@ -672,8 +831,8 @@ class MemoryLog:
         for state in self._groups.values():
             if state.group.queue == held.queue.number:
                 needed = min([needed, *(b.first for b in held.blocks if self._unclaimed(state, b))])
-        claims = [c.first for c in self._claims.values() if queue_of(c.first) == held.queue.number]
-        return min([needed, *claims])
+        claims = [c.first for c in self._claims.values() if c.letter is None]
+        return min([needed, *(first for first in claims if queue_of(first) == held.queue.number)])
 
     def _unclaimed(self, state: _Group, block: StoredBlock) -> int:
         """How many messages of a block the group has not claimed."""
@@ -713,7 +872,7 @@ class MemoryLog:
         """The block as it is held now (tests damage it)."""
         held = self._queues[queue_of(block.first)]
         found = held.from_sequence(sequence_of(block.first))
-        return found[0] if found else block
+        return found[0] if found and found[0].id == block.id else block
 
     def _is_kept(self, block: StoredBlock) -> bool:
         return sequence_of(block.first) >= self._queues[queue_of(block.first)].floor

@@ -4,12 +4,23 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 
 from forebay.log.values import QueueSettings
 from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected, UnknownQueue
+
+_BOUNDS: Final = {
+    "dedupe_seconds": (0, "a number of seconds"),
+    "keep_seconds": (0, "a number of seconds"),
+    "expire_seconds": (0, "a number of seconds"),
+    "visibility_seconds": (0.001, "a number of seconds"),
+    "retries_max": (0, "a number"),
+    "in_memory_queue_size": (1, "a number of messages"),
+    "in_memory_queue_bytes": (1 << 20, "a number of bytes"),
+}
+"""The least value of each setting that is a number, and what it is. A message may have 1 MiB."""
 
 
 def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> QueueSettings:
@@ -23,10 +34,10 @@ def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> Qu
         settings = msgspec.convert({**msgspec.to_builtins(current), **changes}, QueueSettings)
     except msgspec.ValidationError as error:
         raise Rejected(f"bad queue setting: {error}", hint="see the reference on queues") from error
-    for name in ("dedupe_seconds", "keep_seconds", "expire_seconds"):
+    for name, (least, what) in _BOUNDS.items():
         value = getattr(settings, name)
-        if value is not None and not 0 <= value < float("inf"):
-            raise Rejected(f"{name} is {value}", hint="give a number of seconds, 0 or more")
+        if value is not None and not least <= value < float("inf"):
+            raise Rejected(f"{name} is {value}", hint=f"give {what}, {least} or more")
     return settings
 
 

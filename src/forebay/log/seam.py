@@ -8,16 +8,17 @@ What every implementation promises:
   has been dropped, for as long as ids are remembered. The same holds for the id of a commit that settles.
 - Sequence numbers have no gaps and follow the order of commits: a cursor can never skip a block.
 - A message of a group is at any moment in exactly one place: ready, held, deferred or finished.
+  Finished is for good, but for a dead letter that is redriven.
 - Only the holder of a claim's token settles it; everybody else gets a conflict, and nothing changes.
 - In an ordered queue a partition of a group is out in one run at a time.
 - A call that raises has changed nothing, but for a commit of several parts that isn't atomic: there each
   part stands for itself. After `Unavailable` it is not known: repeat the call with the same id.
-- No call's cost grows with the backlog.
+- No call's cost grows with the backlog, but for `flows`, which counts the blocks in it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import Any, Protocol, Self
 
@@ -26,8 +27,11 @@ from forebay.log.values import (
     Append,
     Claimed,
     DeadLetter,
+    FlowCount,
     Group,
+    Mark,
     Outcome,
+    Owner,
     Queue,
     Receipt,
     Room,
@@ -111,17 +115,38 @@ class Log(Protocol):
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+        self,
+        group: Group,
+        owner: str,
+        room: Room = ROOM,
+        *,
+        partition: str | None = None,
+        known: int | None = None,
     ) -> Claimed:
         """The next messages of a group, held by `owner` from now on.
 
         Whole blocks as long as they fit in `room`; the first is cut to fit. `partition` asks an ordered
-        queue for one partition.
+        queue for one partition. The caller has the blocks from message id `known` on: their bodies are
+        left out (empty), and not checked.
+        """
+        ...
+
+    async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
+        """Note what is out with workers; the indexes of marks that are refused.
+
+        Those whose claim is no longer held; and in an ordered queue those by which messages would go out
+        before others of their partition: what is earlier must be finished, or out with its own claim's
+        owner, if only by this very call.
+
+        Survives the end of this process. Until the next commit a power failure may undo it.
         """
         ...
 
     async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
-        """Deferred messages whose time has come, and claims that were given back, by their time."""
+        """Deferred messages whose time has come, and claims that were given back, by their time.
+
+        `next_due_at` says when the next of them comes, if any is left: now, when there was no room.
+        """
         ...
 
     async def heartbeat(self, owner: str) -> None:
@@ -136,11 +161,18 @@ class Log(Protocol):
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
+        besides: Collection[int] = (),
     ) -> Claimed:
         """Take over, under new tokens, claims of the owners named by `of` and of those silent for so long.
 
-        An owner that lost its warm tier goes on under a new name and takes over from its old one.
+        Those whose tokens are in `besides` stay. An owner that may hold claims it never heard of, since
+        an answer was lost, names itself, besides the tokens that it knows; it gets those back even where an
+        earlier run of their partition is elsewhere, since otherwise nobody would.
         """
+        ...
+
+    async def owners(self) -> list[Owner]:
+        """Everybody who claimed, was heard of since the ids are remembered, and did not retire; by name."""
         ...
 
     async def retire(self, owner: str) -> int:
@@ -159,7 +191,7 @@ class Log(Protocol):
         ...
 
     async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
-        """Dead letters by message id, from the first id past `after`."""
+        """What is dead now, by message id, from the first id past `after`."""
         ...
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
@@ -170,8 +202,38 @@ class Log(Protocol):
         """Blocks of a queue that could not be read, as they were found."""
         ...
 
+    async def flows(self, group: Group) -> list[FlowCount]:
+        """What a group has not claimed yet, by flow; messages without one come under `Flow()`.
+
+        Costs as much as there are unclaimed blocks, not messages. Blocks from before flows were
+        counted have none; so has the rest of a block that was claimed in part and can't be read.
+        """
+        ...
+
     async def stats(self) -> Stats:
         """Where everything is, at one moment."""
+        ...
+
+    # Dead letters. Each verb is one durable transaction, takes up to 10,000 ids, leaves out those that it
+    # can do nothing with, and returns the others, sorted.
+
+    async def redrive(self, group: Group, ids: Sequence[int]) -> list[int]:
+        """Hand these messages out again: by `due`, from now on, under their ids, with no attempts.
+
+        A claim on one carries the letter's own copy, as a block of one message that is as old as the
+        letter. In an ordered queue it holds up its partition like any other that is deferred.
+        """
+        ...
+
+    async def purge(self, group: Group, ids: Sequence[int]) -> list[int]:
+        """Take letters off the list."""
+        ...
+
+    async def restore(self, group: Group, ids: Sequence[int]) -> list[int]:
+        """List letters again that were purged, or redriven and are with no owner at present.
+
+        For as long as ids are remembered; a letter that waits to be handed out is kept longer.
+        """
         ...
 
     # Two steps, for writers that must publish together
@@ -197,5 +259,5 @@ class Log(Protocol):
         ...
 
     async def trim(self) -> Trimmed:
-        """Drop what retention no longer holds: blocks, remembered ids, outcomes, old stages."""
+        """Drop what retention no longer holds: blocks, remembered ids, outcomes, old stages, old letters."""
         ...

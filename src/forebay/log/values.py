@@ -7,7 +7,7 @@ and the sequence number in one int64. Times are microseconds UTC. All values are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
+from typing import Final, Literal
 
 import msgspec
 
@@ -15,6 +15,7 @@ from forebay.model import (
     Block,
     Conflict,
     Corrupt,
+    Flow,
     Message,
     bitmap,
     decode,
@@ -22,6 +23,8 @@ from forebay.model import (
     sequence_of,
     verify,
 )
+
+_ANOTHER: Final = "the body belongs to another block"
 
 Start = Literal["earliest", "latest"] | int
 """Where a new group begins: at the oldest kept message, after the newest, or at a time (µs)."""
@@ -38,6 +41,16 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """How long blocks stay readable after every group has finished with them."""
     expire_seconds: float | None = None
     """When set, blocks older than this are dropped even if a group still needs them."""
+    visibility_seconds: float = 60.0
+    """How long a worker may take before its tasks go to another; `extend` prolongs it."""
+    retries_max: int | None = None
+    """How often a message may come back before it is a dead letter; none sets no limit."""
+    in_memory_queue_size: int | None = None
+    """Messages of a group in the warm tier at most; none for the store's own setting."""
+    in_memory_queue_bytes: int | None = None
+    """The same in bytes of payload."""
+    paused: bool = False
+    """Nothing is handed out while it is; pushes go on."""
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -119,8 +132,7 @@ class Death(msgspec.Struct, frozen=True, array_like=True):
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     """What happened to messages of one claim. Offsets and bitmaps count from the claim's first message.
 
-    A message is finished once: as done, expired, deferred or dead. `handed` and `returned` only mark
-    which messages are out with a worker, so that a crash can be counted as an attempt.
+    A message is finished once: as done, expired, deferred or dead. A settlement finishes at least one.
     """
 
     group: int
@@ -133,8 +145,6 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     expired: bytes = b""
     deferred: tuple[Deferral, ...] = ()
     dead: tuple[Death, ...] = ()
-    handed: bytes = b""
-    returned: bytes = b""
     worker: str = ""
 
     def finished(self) -> bytes:
@@ -145,9 +155,20 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
         offsets.extend(death.offset for death in self.dead)
         return bitmap.union(bits, bitmap.of(offsets, self.count)) if offsets else bits
 
-    def is_outcome(self) -> bool:
-        """Whether anything is finished, and not only marked."""
-        return bool(self.deferred or self.dead or any(self.done) or any(self.expired))
+
+class Mark(msgspec.Struct, frozen=True):
+    """Which messages of a claim went out to a worker, and which came back unused.
+
+    A message that is `handed` when its claim is taken over was out with a worker that never answered.
+    What is in both is returned. Marks of finished messages mean nothing.
+    """
+
+    group: int
+    token: int
+    count: int
+    """The number of messages in the claim."""
+    handed: bytes = b""
+    returned: bytes = b""
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -184,16 +205,23 @@ class StoredBlock(msgspec.Struct, frozen=True):
         """Raise Corrupt unless the body is whole and the one that was written here."""
         header = verify(self.body)
         if header.count != self.count or header.id != self.id:
-            raise Corrupt("the body belongs to another block")
+            raise Corrupt(_ANOTHER)
 
-    def decode(self, queue: str | None = None) -> Block:
-        """Decode the body; Corrupt names the queue and the sequence range."""
+    def decode(self, queue: str | None = None, *, checked: bool = False) -> Block:
+        """Decode the body; Corrupt names the queue and the sequence range.
+
+        A body that was `checked` in this process, as that of every claim, is not checked again.
+        """
         try:
-            self.check()
-            return decode(self.body)
+            return self._own(decode(self.body, checked=checked))
         except Corrupt as error:
             first, last = sequence_of(self.first), sequence_of(self.last)
             raise Corrupt(str(error), queue=queue, first=first, last=last) from error
+
+    def _own(self, block: Block) -> Block:
+        if len(block) != self.count or block.id != self.id:
+            raise Corrupt(_ANOTHER)
+        return block
 
 
 class Claim(msgspec.Struct, frozen=True):
@@ -231,8 +259,6 @@ class Claim(msgspec.Struct, frozen=True):
         expired: bytes = b"",
         deferred: tuple[Deferral, ...] = (),
         dead: tuple[Death, ...] = (),
-        handed: bytes = b"",
-        returned: bytes = b"",
         worker: str = "",
     ) -> Settlement:
         """A settlement of this claim."""
@@ -245,8 +271,6 @@ class Claim(msgspec.Struct, frozen=True):
             expired=expired,
             deferred=deferred,
             dead=dead,
-            handed=handed,
-            returned=returned,
             worker=worker,
         )
 
@@ -254,12 +278,25 @@ class Claim(msgspec.Struct, frozen=True):
         """A settlement that finishes everything that is left as done."""
         return self.settle(done=bitmap.minus(bitmap.full(self.count), self.done))
 
+    def mark(self, *, handed: bytes = b"", returned: bytes = b"") -> Mark:
+        """A mark on this claim."""
+        return Mark(self.group, self.token, self.count, handed, returned)
+
 
 class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought: claims to work on, and blocks that could not be read and are quarantined."""
 
     claims: Sequence[Claim] = ()
     corrupt: Sequence[Corrupt] = ()
+    next_due_at: int | None = None
+    """When `due` will have more: the earliest time of what still waits. Only `due` says it."""
+
+
+class Owner(msgspec.Struct, frozen=True):
+    """Whoever holds claims, or did, and when it was last heard of."""
+
+    name: str
+    beat_at: int
 
 
 class Room(msgspec.Struct, frozen=True):
@@ -287,6 +324,14 @@ class DeadLetter(msgspec.Struct, frozen=True):
         return decode(self.body).message(0)
 
 
+class FlowCount(msgspec.Struct, frozen=True):
+    """How many messages of a flow a group has not claimed; `oldest_at` is when their first block came."""
+
+    flow: Flow
+    count: int
+    oldest_at: int
+
+
 class Outcome(msgspec.Struct, frozen=True):
     """One entry of the outcome log: what one settlement did to the messages from `first` on."""
 
@@ -311,13 +356,19 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     deferred: int
     done: int
     dead: int
+    purged: int
+    """Dead letters that were taken off the list."""
     expired: int
     corrupt: int
+    handed: int
+    """Of what is held: messages that are out with workers."""
+    due: int
+    """Of what is deferred: messages whose time has come."""
 
     @property
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or something is lost."""
-        parts = self.ready + self.held + self.deferred + self.done + self.dead
+        parts = self.ready + self.held + self.deferred + self.done + self.dead + self.purged
         return self.accepted - parts - self.expired - self.corrupt
 
 
@@ -346,6 +397,15 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True):
     receipts: int = 0
     postponed: int = 0
     """Pieces that could be dropped but were in use; the next round tries again."""
+
+
+_ID_AT = slice(16, 32)
+"""Where the id is in a body: see docs/explanation/block-format.md."""
+
+
+def letter_block(message_id: int, died_at: int, partition: str | None, body: bytes) -> StoredBlock:
+    """The block that a redriven message comes with: its letter's own copy, as old as the letter."""
+    return StoredBlock(message_id, 1, body[_ID_AT].ljust(16, b"\0"), died_at, partition, body)
 
 
 def dead_letter_body(death: Death) -> bytes:

@@ -30,6 +30,7 @@ from forebay.model.errors import (
     UnknownGroup,
     UnknownQueue,
 )
+from forebay.model.flow import NO_FLOW, Flow, flow_counts, flow_of
 from forebay.model.identity import (
     ID_BYTES,
     BlockId,
@@ -72,6 +73,7 @@ __all__ = [
     "HEADER_BYTES",
     "ID_BYTES",
     "MESSAGE_ID_MAX",
+    "NO_FLOW",
     "QUEUE_BITS",
     "QUEUE_NUMBER_MAX",
     "SEQUENCE_BITS",
@@ -83,6 +85,7 @@ __all__ = [
     "Compression",
     "Conflict",
     "Corrupt",
+    "Flow",
     "ForebayError",
     "Header",
     "Headers",
@@ -109,6 +112,8 @@ __all__ = [
     "check_queue_name",
     "decode",
     "encode",
+    "flow_counts",
+    "flow_of",
     "format_bytes",
     "format_id",
     "format_seconds",

@@ -26,6 +26,8 @@ def full(n: int) -> bytes:
 
 def of(indexes: Iterable[int], n: int) -> bytes:
     """Return the bitmap of these messages of `n`, in any order, repeats allowed."""
+    if isinstance(indexes, range) and indexes.step == 1 and 0 <= indexes.start <= indexes.stop <= n:
+        return _write(((1 << len(indexes)) - 1) << indexes.start, (n + 7) // 8)
     flags = bytearray(n)
     for index in indexes:
         if index < 0:

@@ -114,9 +114,12 @@ def verify(data: Bytes) -> Header:
     return header
 
 
-def decode(data: Bytes) -> Block:
-    """Read a block, or raise `Corrupt`: never anything else, whatever the bytes."""
-    header = verify(data)
+def decode(data: Bytes, *, checked: bool = False) -> Block:
+    """Read a block, or raise `Corrupt`: never anything else, whatever the bytes.
+
+    Bytes that were `checked` before are not verified again.
+    """
+    header = peek_header(data) if checked else verify(data)
     body = expand(memoryview(data)[HEADER_BYTES:], header.compression, header.body_bytes)
     try:
         columns = _decoder.decode(body)

@@ -4,12 +4,13 @@ import pytest
 
 from forebay.log.claiming import (
     Space,
+    check_mark,
     check_settlement,
     check_stage_name,
     decode_outcome,
     encode_outcome,
 )
-from forebay.log.values import Death, Deferral, Room, Settlement
+from forebay.log.values import Death, Deferral, Mark, Room, Settlement
 from forebay.model import Message, Rejected, bitmap
 
 
@@ -55,12 +56,11 @@ MESSAGE = Message(b"m")
 @pytest.mark.parametrize(
     "said",
     [
-        {},
         {"done": bitmap.full(9)},
         {"done": bitmap.of([0, 8], 9), "expired": bitmap.of([1], 9)},
         {"deferred": (Deferral(0, 5, count=4), Deferral(4, 5, count=5))},
         {"dead": (Death(8, "r", 1, MESSAGE), Death(0, "r", 1, MESSAGE))},
-        {"handed": bitmap.full(9), "returned": bitmap.full(9), "done": bitmap.full(9)},
+        {"done": bitmap.empty(9), "expired": bitmap.of([8], 9)},
     ],
 )
 def test_a_settlement_may_say_this(said: dict[str, object]) -> None:
@@ -73,8 +73,10 @@ def test_a_settlement_may_say_this(said: dict[str, object]) -> None:
         {"count": 0},
         {"done": bitmap.full(8)},
         {"done": bitmap.full(17)},
-        {"handed": b"\x00\x02"},
-        {"returned": b"\x00\x80"},
+        {},
+        {"done": bitmap.empty(9), "expired": bitmap.empty(9)},
+        {"done": b"\x00\x02"},
+        {"expired": b"\x00\x80"},
         {"deferred": (Deferral(5, 5, count=5),)},
         {"deferred": (Deferral(-1, 5),)},
         {"deferred": (Deferral(1, 5, count=0),)},
@@ -89,6 +91,33 @@ def test_a_settlement_may_not_say_this(said: dict[str, object]) -> None:
     whole = {"group": 1, "token": 1, "first": 1, "count": 9} | said
     with pytest.raises(Rejected):
         check_settlement(Settlement(**whole))  # type: ignore[arg-type]
+
+
+def test_a_settlement_that_finishes_nothing_is_told_what_to_do() -> None:
+    with pytest.raises(Rejected, match="finishes nothing") as caught:
+        check_settlement(Settlement(group=1, token=1, first=1, count=9))
+    assert "marked" in (caught.value.hint or "")
+
+
+@pytest.mark.parametrize(
+    "said",
+    [{}, {"handed": bitmap.full(9)}, {"handed": bitmap.full(9), "returned": bitmap.of([8], 9)}],
+)
+def test_a_mark_may_say_this(said: dict[str, bytes]) -> None:
+    check_mark(Mark(1, 1, 9, **said))
+
+
+@pytest.mark.parametrize(
+    "said", [{"handed": bitmap.full(8)}, {"handed": b"\x00\x02"}, {"returned": b"\x00\x80"}]
+)
+def test_a_mark_may_not_say_this(said: dict[str, bytes]) -> None:
+    with pytest.raises(Rejected):
+        check_mark(Mark(1, 1, 9, **said))
+
+
+def test_a_mark_of_no_messages_is_rejected() -> None:
+    with pytest.raises(Rejected):
+        check_mark(Mark(1, 1, 0))
 
 
 def test_an_outcome_comes_back_as_it_was_written() -> None:

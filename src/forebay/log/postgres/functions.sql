@@ -72,10 +72,22 @@ BEGIN
     PERFORM forebay.lock_tally(p_group);
     SELECT * INTO STRICT t FROM forebay.tally WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
     INSERT INTO forebay.tally VALUES (p_group, t.turn + 1, t.done + p_done, t.dead + p_dead,
-        t.expired + p_expired, t.corrupt + p_corrupt);
+        t.expired + p_expired, t.corrupt + p_corrupt, t.purged);
     IF t.turn % 256 = 0 THEN
         DELETE FROM forebay.tally WHERE grp = p_group AND turn < t.turn;
     END IF;
+END $$;
+
+-- The same for dead letters that change their state.
+CREATE OR REPLACE FUNCTION forebay.count_letters(p_group int, p_dead bigint, p_purged bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    t forebay.tally;
+BEGIN
+    PERFORM forebay.lock_tally(p_group);
+    SELECT * INTO STRICT t FROM forebay.tally WHERE grp = p_group ORDER BY turn DESC LIMIT 1;
+    INSERT INTO forebay.tally VALUES (p_group, t.turn + 1, t.done, t.dead + p_dead, t.expired, t.corrupt,
+        t.purged + p_purged);
 END $$;
 
 DROP FUNCTION IF EXISTS forebay.write;
@@ -97,10 +109,10 @@ CREATE FUNCTION forebay.write(
     p_lazy boolean, p_plain boolean,  -- plain: other block ids each, messages in each, no transaction ids
     p_now bigint, p_ids_since bigint, p_ids_until bigint,
     a_ord int[], a_queue int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
-    a_dropped bytea[], a_digests bytea[],
-    i_id uuid[],        -- of the commits that settle; null where there is nothing to remember
-    s_item int[], s_ord int[], s_group int[], s_token bigint[], s_finished varbit[], s_handed varbit[],
-    s_returned varbit[], s_done int[], s_expired int[], s_outcome bytea[],
+    a_dropped bytea[], a_digests bytea[], a_flows bytea[],
+    i_id uuid[],        -- of the commits that settle
+    s_item int[], s_ord int[], s_group int[], s_token bigint[], s_finished varbit[], s_done int[],
+    s_expired int[], s_outcome bytea[],
     f_settlement int[], f_offset int[], f_count int[], f_due bigint[], f_attempts int[], f_prev bigint[],
     x_settlement int[], x_offset int[], x_reason text[], x_attempts int[], x_body bytea[]
 ) RETURNS SETOF forebay.answer LANGUAGE plpgsql AS $$
@@ -150,7 +162,8 @@ BEGIN
                 v_done := v_done + 1;
             END LOOP;
             RETURN QUERY SELECT * FROM forebay.append_plain(v_now, a_queue[v_first], a_ord[v_first:v_done],
-                a_id[v_first:v_done], a_count[v_first:v_done], a_partition[v_first:v_done], a_body[v_first:v_done]);
+                a_id[v_first:v_done], a_count[v_first:v_done], a_partition[v_first:v_done], a_body[v_first:v_done],
+                a_flows[v_first:v_done]);
         END LOOP;
     END IF;
     FOR i IN v_done + 1 .. cardinality(a_id) LOOP
@@ -205,7 +218,7 @@ BEGIN
         v_first := v_queue::bigint << 45 | v_next;
         IF a_count[i] > 0 THEN
             INSERT INTO forebay.block
-                VALUES (v_first + a_count[i] - 1, a_count[i], a_id[i], v_at, a_partition[i], a_body[i]);
+                VALUES (v_first + a_count[i] - 1, a_count[i], a_id[i], v_at, a_partition[i], a_body[i], a_flows[i]);
             v_next := v_next + a_count[i];
         END IF;
         INSERT INTO forebay.receipt VALUES (a_id[i], v_now, v_first, a_count[i], a_dropped[i], NULL);
@@ -258,20 +271,12 @@ BEGIN
             v_all_conflicts := v_all_conflicts || i;
             CONTINUE;
         END IF;
-        IF s_handed[i] IS NOT NULL THEN
-            v_claim.handed := v_claim.handed | s_handed[i];
-        END IF;
-        IF s_returned[i] IS NOT NULL THEN
-            v_claim.handed := v_claim.handed & ~s_returned[i];
-        END IF;
         v_claim.done := v_claim.done | s_finished[i];
         IF bit_count(v_claim.done) = v_claim.count THEN
             DELETE FROM forebay.claim WHERE token = v_claim.token;
         ELSE
-            UPDATE forebay.claim SET done = v_claim.done, handed = v_claim.handed
-                WHERE token = v_claim.token;
+            UPDATE forebay.claim SET done = v_claim.done WHERE token = v_claim.token;
         END IF;
-        CONTINUE WHEN s_outcome[i] IS NULL;
         INSERT INTO forebay.outcome
             VALUES (v_group, v_claim.block_last, v_claim.first, v_claim.count, v_now, s_outcome[i]);
         v_sum_done := v_sum_done + s_done[i];
@@ -279,9 +284,10 @@ BEGIN
         WHILE f_settlement[v_f] <= i LOOP
             IF f_settlement[v_f] = i THEN
                 INSERT INTO forebay.claim (token, grp, first, count, block_last, block_at, partition, due_at,
-                        start_time, prev_start_time, attempts, done, handed)
+                        start_time, prev_start_time, attempts, letter, done, handed)
                     VALUES (forebay.draw_token(), v_group, v_claim.first + f_offset[v_f], f_count[v_f], v_claim.block_last,
                         v_claim.block_at, v_claim.partition, f_due[v_f], f_due[v_f], f_prev[v_f], f_attempts[v_f],
+                        v_claim.letter,
                         repeat('0', f_count[v_f])::varbit, repeat('0', f_count[v_f])::varbit);
             END IF;
             v_f := v_f + 1;
@@ -289,7 +295,10 @@ BEGIN
         WHILE x_settlement[v_x] <= i LOOP
             IF x_settlement[v_x] = i THEN
                 INSERT INTO forebay.dead_letter VALUES (v_group, v_claim.first + x_offset[v_x], v_now,
-                    x_reason[v_x], x_attempts[v_x], x_body[v_x]);
+                    x_reason[v_x], x_attempts[v_x], x_body[v_x], 'dead', v_now, v_claim.block_last, v_claim.partition)
+                    ON CONFLICT (grp, message_id) DO UPDATE  -- it was redriven, and died again
+                        SET died_at = excluded.died_at, reason = excluded.reason, attempts = excluded.attempts,
+                            body = excluded.body, state = excluded.state, changed_at = excluded.changed_at;
                 v_sum_dead := v_sum_dead + 1;
             END IF;
             v_x := v_x + 1;
@@ -305,16 +314,41 @@ BEGIN
         CONTINUE WHEN v_known[i];
         SELECT coalesce(array_agg(s_ord[n] ORDER BY s_ord[n]), '{}') INTO v_conflicts
             FROM unnest(v_all_conflicts) AS n WHERE s_item[n] = i;
-        IF i_id[i] IS NOT NULL THEN
-            INSERT INTO forebay.receipt VALUES (i_id[i], v_now, NULL, NULL, NULL, v_conflicts);
-        END IF;
+        INSERT INTO forebay.receipt VALUES (i_id[i], v_now, NULL, NULL, NULL, v_conflicts);
         RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
     END LOOP;
 END $$;
 
+-- Note which messages of claims are out with workers, and which came back: no two marks of one claim.
+-- Lazily, and nobody waits for the disk. Returns the indexes of the marks whose claim is held, and whose
+-- messages don't overtake earlier ones of their partition that are not out.
+CREATE OR REPLACE FUNCTION forebay.mark(
+    m_group int[], m_token bigint[], m_handed varbit[], m_returned varbit[]
+) RETURNS SETOF int LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM set_config('synchronous_commit', 'off', true);
+    PERFORM FROM forebay.claim WHERE token = ANY (m_token) AND owner IS NOT NULL
+        ORDER BY grp, first, count FOR UPDATE;
+    RETURN QUERY
+        UPDATE forebay.claim AS c SET handed = (c.handed | m.handed) & ~m.returned
+        FROM unnest(m_group, m_token, m_handed, m_returned)
+            WITH ORDINALITY AS m (grp, token, handed, returned, place)
+        WHERE c.token = m.token AND c.grp = m.grp AND c.owner IS NOT NULL AND c.count = length(m.handed)
+            AND NOT (c.partition IS NOT NULL AND bit_count(m.handed & ~m.returned) > 0 AND EXISTS (
+                SELECT FROM forebay.claim AS e
+                WHERE e.grp = c.grp AND e.partition = c.partition AND (e.first, e.count) < (c.first, c.count)
+                    AND (e.owner IS DISTINCT FROM c.owner OR bit_count(e.done | CASE
+                        WHEN length(m_handed[array_position(m_token, e.token)]) = e.count
+                        THEN (e.handed | m_handed[array_position(m_token, e.token)])
+                            & ~m_returned[array_position(m_token, e.token)]
+                        ELSE e.handed END) < e.count)))
+        RETURNING (m.place - 1)::int;
+END $$;
+
 -- Append blocks of one queue that are known to be new, all at once.
 CREATE OR REPLACE FUNCTION forebay.append_plain(
-    p_now bigint, p_queue int, a_ord int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[]
+    p_now bigint, p_queue int, a_ord int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
+    a_flows bytea[]
 ) RETURNS SETOF forebay.answer LANGUAGE plpgsql AS $$
 DECLARE
     v_ordered boolean;
@@ -338,8 +372,8 @@ BEGIN
     v_base := p_queue::bigint << 45 | v_head.next;
     v_head.appended_at := greatest(v_head.appended_at, p_now);
     INSERT INTO forebay.block
-        SELECT v_base - 1 + sum(c) OVER (ROWS UNBOUNDED PRECEDING), c, i, v_head.appended_at, p, b
-        FROM unnest(a_id, a_count, a_partition, a_body) AS u (i, c, p, b);
+        SELECT v_base - 1 + sum(c) OVER (ROWS UNBOUNDED PRECEDING), c, i, v_head.appended_at, p, b, f
+        FROM unnest(a_id, a_count, a_partition, a_body, a_flows) AS u (i, c, p, b, f);
     INSERT INTO forebay.receipt
         SELECT i, p_now, v_base - c + sum(c) OVER (ROWS UNBOUNDED PRECEDING), c
         FROM unnest(a_id, a_count) AS u (i, c);
@@ -374,6 +408,7 @@ END $$;
 DROP FUNCTION IF EXISTS forebay.claim_next;
 DROP FUNCTION IF EXISTS forebay.claim_ordered;
 DROP FUNCTION IF EXISTS forebay.take_over;
+DROP FUNCTION IF EXISTS forebay.letter_block;
 DROP TYPE IF EXISTS forebay.claimed;
 CREATE TYPE forebay.claimed AS (
     token bigint,
@@ -389,7 +424,8 @@ CREATE TYPE forebay.claimed AS (
     block_id uuid,
     appended_at bigint,
     partition text,
-    body bytea
+    body bytea,         -- empty where the caller knows it
+    next_due_at bigint  -- of a last row without a token: when the next of those that wait is due
 );
 
 -- Lock a group's cursor, lazily; see that the group is there, and note that the owner is.
@@ -410,9 +446,10 @@ BEGIN
     RETURN v_group;
 END $$;
 
--- The next runs of a group: whole blocks as long as they fit, the first one cut to fit.
+-- The next runs of a group: whole blocks as long as they fit, the first one cut to fit. The caller knows the
+-- bodies of the blocks that begin at p_known or later.
 CREATE FUNCTION forebay.claim_next(
-    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint
+    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_known bigint
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
 DECLARE
     v_group forebay.consumer_group;
@@ -471,7 +508,8 @@ BEGIN
             FROM run
         )
         SELECT run.token, begins, (ends - begins)::int, none, none, 0, appended_at, NULL::bigint,
-            last, run.count, id, appended_at, run.partition, body
+            last, run.count, id, appended_at, run.partition,
+            CASE WHEN last - run.count + 1 >= p_known THEN '' ELSE body END, NULL::bigint
         FROM run ORDER BY last;
     PERFORM forebay.move_cursor(
         p_group, v_until & ((1::bigint << 45) - 1), v_until_at, p_messages - v_room, 0);
@@ -479,7 +517,7 @@ END $$;
 
 -- The same for an ordered queue, partition by partition; p_partition asks for one of them.
 CREATE FUNCTION forebay.claim_ordered(
-    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_partition text
+    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_known bigint, p_partition text
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
 DECLARE
     v_group forebay.consumer_group;
@@ -516,7 +554,9 @@ BEGIN
             SELECT * FROM forebay.lane WHERE grp = p_group AND partition = p_partition AND ready IS NOT NULL
         LOOP
             FOR b IN
-                SELECT *, octet_length(body) AS size FROM forebay.block
+                SELECT last, count, id, appended_at, partition, octet_length(body) AS size,
+                    CASE WHEN last - count + 1 >= p_known THEN '' ELSE body END AS body
+                FROM forebay.block
                 WHERE partition = v_lane.partition AND last >= v_lane.position AND last < v_end
                 ORDER BY partition, last LIMIT p_messages
             LOOP
@@ -534,7 +574,7 @@ BEGIN
                     VALUES (forebay.draw_token(), p_group, v_first, v_run, b.last, b.appended_at, b.partition, p_owner, b.appended_at,
                         b.appended_at, repeat('0', v_run::int)::varbit, repeat('0', v_run::int)::varbit)
                     RETURNING token, first, count, done, handed, attempts, start_time, prev_start_time,
-                        b.last, b.count, b.id, b.appended_at, b.partition, b.body INTO r;
+                        b.last, b.count, b.id, b.appended_at, b.partition, b.body, NULL::bigint INTO r;
                 RETURN NEXT r;
                 v_room := v_room - v_run;
                 v_space := v_space - b.size;
@@ -576,10 +616,18 @@ BEGIN
     END IF;
 END $$;
 
+-- The block of a claim on a redriven message: its letter's own copy, whose id is in its header.
+CREATE FUNCTION forebay.letter_block(c forebay.claim) RETURNS SETOF forebay.block LANGUAGE sql STABLE AS $$
+    SELECT message_id, 1, rpad(encode(substr(body, 17, 16), 'hex'), 32, '0')::uuid, died_at, c.partition, body, NULL::bytea
+    FROM forebay.dead_letter WHERE grp = c.grp AND message_id = c.letter
+$$;
+
 -- Claims that change hands under a new token: those that are due (p_of is null), or those of owners that
--- are named by p_of or were not heard of since p_silent. Where the block has expired, so has the claim.
+-- are named by p_of or were not heard of since p_silent, but for the tokens in p_besides. Where the block has expired, so has the claim.
+-- After those that are due a row without a token says when the next one is, if any waits.
 CREATE FUNCTION forebay.take_over(
-    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_of text[], p_silent_us bigint
+    p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_of text[], p_silent_us bigint,
+    p_besides bigint[]
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := coalesce(p_now, forebay.now_us());
@@ -590,6 +638,7 @@ DECLARE
     v_expired bigint := 0;
     c forebay.claim;
     b forebay.block;
+    r forebay.claimed;
 BEGIN
     PERFORM forebay.enter_group(v_now, p_group, p_owner);
     IF p_of IS NULL THEN
@@ -597,14 +646,20 @@ BEGIN
             WHERE grp = p_group AND owner IS NULL AND due_at <= v_now ORDER BY due_at, first, count;
     ELSE
         OPEN v_claims FOR SELECT * FROM forebay.claim
-            WHERE grp = p_group AND owner <> p_owner AND (owner = ANY (p_of) OR NOT EXISTS (
-                SELECT FROM forebay.owner AS o WHERE o.name = claim.owner AND o.beat_at > v_now - p_silent_us))
+            WHERE grp = p_group AND owner IS NOT NULL AND token <> ALL (p_besides)
+                AND (owner = ANY (p_of) OR owner <> p_owner AND NOT EXISTS (
+                    SELECT FROM forebay.owner AS o
+                    WHERE o.name = claim.owner AND o.beat_at > v_now - p_silent_us))
             ORDER BY first, count;
     END IF;
     LOOP
         FETCH v_claims INTO c;
         EXIT WHEN NOT FOUND;
-        SELECT * INTO b FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at;
+        IF c.letter IS NULL THEN
+            SELECT * INTO b FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at;
+        ELSE
+            SELECT * INTO b FROM forebay.letter_block(c);
+        END IF;
         IF NOT FOUND THEN
             DELETE FROM forebay.claim WHERE token = c.token RETURNING done INTO c.done;
             CONTINUE WHEN NOT FOUND;  -- settled in the meantime
@@ -614,7 +669,8 @@ BEGIN
             END IF;
             CONTINUE;
         END IF;
-        CONTINUE WHEN c.partition IS NOT NULL AND EXISTS (  -- an earlier run of the partition is elsewhere
+        -- An earlier run of the partition is elsewhere; but an owner may always have its own.
+        CONTINUE WHEN c.partition IS NOT NULL AND c.owner IS DISTINCT FROM p_owner AND EXISTS (
             SELECT FROM forebay.claim AS e
             WHERE e.grp = p_group AND e.partition = c.partition AND (e.first, e.count) < (c.first, c.count)
                 AND e.owner IS DISTINCT FROM p_owner);
@@ -626,10 +682,17 @@ BEGIN
             WHERE token = c.token RETURNING token, done, handed INTO c.token, c.done, c.handed;
         CONTINUE WHEN NOT FOUND;  -- settled in the meantime
         RETURN NEXT ROW(c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time,
-            c.prev_start_time, b.last, b.count, b.id, b.appended_at, b.partition, b.body)::forebay.claimed;
+            c.prev_start_time, b.last, b.count, b.id, b.appended_at, b.partition, b.body, NULL)::forebay.claimed;
     END LOOP;
     IF v_expired > 0 THEN
         PERFORM forebay.add_tally(p_group, 0, 0, v_expired, 0);
+    END IF;
+    IF p_of IS NULL THEN
+        SELECT due_at INTO r.next_due_at FROM forebay.claim
+            WHERE grp = p_group AND owner IS NULL ORDER BY due_at LIMIT 1;
+        IF FOUND THEN
+            RETURN NEXT r;
+        END IF;
     END IF;
 END $$;
 
@@ -646,12 +709,111 @@ BEGIN
     END IF;
     INSERT INTO forebay.quarantine
         SELECT last - count + 1, count, id, appended_at, partition, body, coalesce(p_now, forebay.now_us())
-        FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at
+        FROM (
+            SELECT * FROM forebay.block WHERE last = c.block_last AND appended_at = c.block_at AND c.letter IS NULL
+            UNION ALL SELECT * FROM forebay.letter_block(c)
+        ) AS found
         ON CONFLICT DO NOTHING;
     PERFORM forebay.add_tally(p_group, 0, 0, 0, c.count - bit_count(c.done));
     IF c.partition IS NOT NULL THEN
         PERFORM forebay.free_lane(p_group, c.partition);
     END IF;
+END $$;
+
+-- Lock a group for a change of its dead letters, which are one at a time; see that the group is there.
+CREATE OR REPLACE FUNCTION forebay.enter_letters(p_group int) RETURNS forebay.consumer_group
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group;
+BEGIN
+    PERFORM forebay.lock_cursor(p_group);
+    SELECT * INTO v_group FROM forebay.consumer_group WHERE number = p_group;
+    IF NOT FOUND THEN
+        RAISE EXCEPTION 'no such group' USING ERRCODE = 'FB404';
+    END IF;
+    RETURN v_group;
+END $$;
+
+-- Dead letters become claims that wait for anybody. A lane waits for them, also one that was forgotten.
+CREATE OR REPLACE FUNCTION forebay.redrive(p_now bigint, p_group int, p_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group := forebay.enter_letters(p_group);
+    v_now bigint := coalesce(p_now, forebay.now_us());
+    v_ids bigint[];
+BEGIN
+    WITH changed AS (
+        UPDATE forebay.dead_letter SET state = 'redriven', changed_at = v_now
+        WHERE grp = p_group AND message_id = ANY (p_ids) AND state = 'dead'
+        RETURNING message_id, block_last, partition
+    ), made AS (
+        INSERT INTO forebay.claim
+            (token, grp, first, count, block_last, block_at, partition, due_at, start_time, done, handed, letter)
+        SELECT forebay.draw_token(), p_group, message_id, 1, coalesce(block_last, message_id), 0, partition,
+            v_now, v_now, B'0', B'0', message_id
+        FROM changed
+    ), held_up AS (
+        INSERT INTO forebay.lane
+        SELECT DISTINCT p_group, partition, v_group.queue::bigint << 45 | v_group.start, NULL::bigint
+        FROM changed WHERE partition IS NOT NULL
+        ON CONFLICT (grp, partition) DO UPDATE SET ready = NULL
+    )
+    SELECT array_agg(message_id ORDER BY message_id) INTO v_ids FROM changed;
+    IF v_ids IS NOT NULL THEN
+        PERFORM forebay.count_letters(p_group, -cardinality(v_ids), 0);
+    END IF;
+    RETURN coalesce(v_ids, '{}');
+END $$;
+
+-- Dead letters leave the list.
+CREATE OR REPLACE FUNCTION forebay.purge(p_now bigint, p_group int, p_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group := forebay.enter_letters(p_group);
+    v_ids bigint[];
+BEGIN
+    WITH changed AS (
+        UPDATE forebay.dead_letter SET state = 'purged', changed_at = coalesce(p_now, forebay.now_us())
+        WHERE grp = v_group.number AND message_id = ANY (p_ids) AND state = 'dead'
+        RETURNING message_id
+    )
+    SELECT array_agg(message_id ORDER BY message_id) INTO v_ids FROM changed;
+    IF v_ids IS NOT NULL THEN
+        PERFORM forebay.count_letters(p_group, -cardinality(v_ids), cardinality(v_ids));
+    END IF;
+    RETURN coalesce(v_ids, '{}');
+END $$;
+
+-- Letters are listed again: purged ones, and redriven ones that nobody holds.
+CREATE OR REPLACE FUNCTION forebay.restore(p_now bigint, p_group int, p_ids bigint[]) RETURNS bigint[]
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_group forebay.consumer_group := forebay.enter_letters(p_group);
+    v_now bigint := coalesce(p_now, forebay.now_us());
+    v_purged bigint[];
+    v_redriven bigint[];
+    v_partitions text[];
+BEGIN
+    WITH changed AS (
+        UPDATE forebay.dead_letter SET state = 'dead', changed_at = v_now
+        WHERE grp = v_group.number AND message_id = ANY (p_ids) AND state = 'purged'
+        RETURNING message_id
+    )
+    SELECT coalesce(array_agg(message_id), '{}') INTO v_purged FROM changed;
+    WITH gone AS (
+        DELETE FROM forebay.claim WHERE grp = p_group AND letter = ANY (p_ids) AND owner IS NULL
+        RETURNING letter, partition
+    ), changed AS (
+        UPDATE forebay.dead_letter AS d SET state = 'dead', changed_at = v_now
+        FROM gone WHERE d.grp = p_group AND d.message_id = gone.letter
+    )
+    SELECT coalesce(array_agg(letter), '{}'), array_agg(DISTINCT partition) FILTER (WHERE partition IS NOT NULL)
+        INTO v_redriven, v_partitions FROM gone;
+    PERFORM forebay.free_lane(p_group, p) FROM unnest(v_partitions) AS p;
+    IF cardinality(v_purged) + cardinality(v_redriven) > 0 THEN
+        PERFORM forebay.count_letters(p_group, cardinality(v_purged) + cardinality(v_redriven), -cardinality(v_purged));
+    END IF;
+    RETURN ARRAY(SELECT i FROM unnest(v_purged || v_redriven) AS i ORDER BY i);
 END $$;
 
 -- Drop a piece that nothing needs; how many rows it had.
@@ -680,7 +842,15 @@ CREATE OR REPLACE FUNCTION forebay.needed(p_queue int) RETURNS bigint LANGUAGE s
             SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
         ) AS p WHERE g.queue = p_queue),
         (SELECT min(c.first) FROM forebay.claim AS c, forebay.consumer_group AS g
-            WHERE g.number = c.grp AND g.queue = p_queue),
+            WHERE g.number = c.grp AND g.queue = p_queue AND c.letter IS NULL),
+        (SELECT min(b.last) FROM forebay.consumer_group AS g, LATERAL (  -- what redriven messages hold up
+            SELECT DISTINCT partition FROM forebay.claim
+            WHERE grp = g.number AND letter IS NOT NULL AND partition IS NOT NULL
+        ) AS c, forebay.lane AS l, LATERAL (
+            SELECT last FROM forebay.block
+            WHERE partition = c.partition AND last >= l.position AND last < (p_queue::bigint + 1) << 45
+            ORDER BY partition, last LIMIT 1
+        ) AS b WHERE g.queue = p_queue AND l.grp = g.number AND l.partition = c.partition),
         (SELECT min(l.ready) FROM forebay.consumer_group AS g, LATERAL (
             SELECT ready FROM forebay.lane WHERE grp = g.number AND ready IS NOT NULL ORDER BY ready LIMIT 1
         ) AS l WHERE g.queue = p_queue))

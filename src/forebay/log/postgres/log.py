@@ -2,13 +2,14 @@
 
 The seam, in terms of the functions in `functions.sql` and the statements in `statements.sql`. Time is
 the database's clock, unless a clock is given. Whatever the connection loses in mid-air is repeated
-with the same ids, so a commit whose answer was lost is still one commit.
+with the same ids, so a commit whose answer was lost is still one commit. It is long because it holds
+the whole seam in one place.
 """
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 from uuid import UUID
@@ -26,17 +27,20 @@ from forebay.log.claiming import (
 )
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
+from forebay.log.marking import Marking
+from forebay.log.postgres.counting import stats
 from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.durability import Disk
+from forebay.log.postgres.flows import flows
 from forebay.log.postgres.inbox import sweep
+from forebay.log.postgres.letters import change_letters
 from forebay.log.postgres.rows import (
     claim_of_row,
     group_of_row,
-    group_stats_of_row,
     queue_of_row,
 )
 from forebay.log.postgres.upkeep import trim
-from forebay.log.postgres.writing import append_all, write
+from forebay.log.postgres.writing import append_all, write, write_marks
 from forebay.log.registry import (
     change_settings,
     check_number,
@@ -52,11 +56,13 @@ from forebay.log.values import (
     Claim,
     Claimed,
     DeadLetter,
+    FlowCount,
     Group,
+    Mark,
     Outcome,
+    Owner,
     Queue,
     QueueSettings,
-    QueueStats,
     Receipt,
     Room,
     Settlement,
@@ -111,6 +117,7 @@ class PostgresLog:
         self._piece_us = int(partition_seconds * _SECOND)
         self._retry_seconds = retry_seconds
         self._commits = GroupCommit(self._flush, flights=2)
+        self._marks = Marking(self._mark)
         self._disk = Disk(self._sync)
         self._queues: dict[int, Queue] = {}
 
@@ -132,6 +139,7 @@ class PostgresLog:
         trace: TracebackType | None,
     ) -> None:
         await self._commits.close()
+        await self._marks.close()
         await self._database.close()
 
     # Queues and groups
@@ -207,7 +215,7 @@ class PostgresLog:
         check_group_name(name)
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(SQL["group_by_name"], queue.number, name)
-            if row is None:
+            while row is None:  # again, where one that was in the way is deleted meanwhile
                 await connection.execute(SQL["lock_queue"], queue.number)
                 position = await self._start_position(connection, queue, start)
                 row = await connection.fetchrow(
@@ -218,7 +226,6 @@ class PostgresLog:
                 else:
                     await connection.execute(SQL["insert_cursor"], row["number"], position)
                     await connection.execute(SQL["insert_tally"], row["number"])
-        assert row is not None
         return group_of_row(row)
 
     async def groups(self, queue: Queue) -> list[Group]:
@@ -325,28 +332,34 @@ class PostgresLog:
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+        self,
+        group: Group,
+        owner: str,
+        room: Room = ROOM,
+        *,
+        partition: str | None = None,
+        known: int | None = None,
     ) -> Claimed:
         Space(room)
         queue = await self._known_queue(group.queue)
-        arguments = (self._now(), group.number, owner, room.messages, room.bytes)
+        arguments = (self._now(), group.number, owner, room.messages, room.bytes, known)
         if queue.settings.ordered:
-            return await self._claimed(group, "claim_ordered", *arguments, partition)
-        return await self._claimed(group, "claim", *arguments)
+            return await self._claimed(group, "claim_ordered", *arguments, partition, known=known)
+        return await self._claimed(group, "claim", *arguments, known=known)
+
+    async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
+        return await self._marks.mark(marks)
+
+    async def _mark(self, marks: Sequence[Mark]) -> list[int]:
+        async with self._database.connection() as connection:
+            return await write_marks(connection, marks)
 
     async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
         Space(room)
         return await self._claimed(
-            group,
-            "take_over",
-            self._now(),
-            group.number,
-            owner,
-            room.messages,
-            room.bytes,
-            None,
-            None,
-        )
+            group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
+            None, None, [],
+        )  # fmt: skip
 
     async def heartbeat(self, owner: str) -> None:
         async with self._database.connection() as connection:
@@ -360,13 +373,18 @@ class PostgresLog:
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
+        besides: Collection[int] = (),
     ) -> Claimed:
         Space(room)
         silent = _micros(silent_seconds)
         return await self._claimed(
             group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
-            list(of), silent,
+            list(of), silent, list(besides),
         )  # fmt: skip
+
+    async def owners(self) -> list[Owner]:
+        async with self._database.connection() as connection:
+            return [Owner(*row) for row in await connection.fetch(SQL["owners"])]
 
     async def retire(self, owner: str) -> int:
         async with self._database.transaction() as connection:
@@ -375,7 +393,9 @@ class PostgresLog:
             count: int = await connection.fetchval(SQL["retire"], owner, self._now())
         return count
 
-    async def _claimed(self, group: Group, statement: str, *arguments: Any) -> Claimed:
+    async def _claimed(
+        self, group: Group, statement: str, *arguments: Any, known: int | None = None
+    ) -> Claimed:
         try:
             async with self._database.connection() as connection:
                 rows = await connection.fetch(SQL[statement], *arguments)
@@ -383,6 +403,7 @@ class PostgresLog:
             if error.sqlstate == "FB404":
                 raise unknown_group(group) from error
             raise
+        next_due_at = rows.pop()["next_due_at"] if rows and rows[-1]["token"] is None else None
         if rows:
             await self._disk.wait()  # what a worker has seen must not come back as another message
         good: list[Claim] = []
@@ -390,12 +411,13 @@ class PostgresLog:
         for row in rows:
             claim = claim_of_row(group.number, row)
             try:
-                claim.block.check()
+                if known is None or claim.block.first < known:
+                    claim.block.check()
             except Corrupt as error:
                 bad.append(await self._set_aside(claim, error))
             else:
                 good.append(claim)
-        return Claimed(good, bad)
+        return Claimed(good, bad, next_due_at)
 
     async def _set_aside(self, claim: Claim, error: Corrupt) -> Corrupt:
         async with self._database.connection() as connection:
@@ -459,30 +481,22 @@ class PostgresLog:
             for first, count, block_id, appended_at, partition, body in rows
         ]
 
+    async def flows(self, group: Group) -> list[FlowCount]:
+        return await flows(self._database, SQL, group)
+
     async def stats(self) -> Stats:
-        async with self._database.transaction(isolation="repeatable_read", readonly=True) as c:
-            queues = await c.fetch(SQL["queue_stats"])
-            groups = await c.fetch(SQL["group_stats"])
-            claims = await c.fetch(SQL["claim_stats"])
-            now = self._now() or await c.fetchval(SQL["now"])
-        parts = {(row["grp"], row["held"]): row["messages"] for row in claims}
-        upcoming = {row["number"]: row["next"] for row in queues}
-        by_queue: dict[int, list[Any]] = {number: [] for number in upcoming}
-        for row in groups:
-            if row["queue"] in upcoming:
-                held, deferred = (parts.get((row["number"], is_held), 0) for is_held in (True, False))
-                stats = group_stats_of_row(row, upcoming[row["queue"]], held, deferred)
-                by_queue[row["queue"]].append(stats)
-        return Stats(
-            now,
-            [
-                QueueStats(
-                    queue=queue_of_row(row), next=row["next"], floor=row["floor"],
-                    groups=by_queue[row["number"]],
-                )
-                for row in queues
-            ],
-        )  # fmt: skip
+        return await stats(self._database, SQL, self._now())
+
+    # Dead letters
+
+    async def redrive(self, group: Group, ids: Sequence[int]) -> list[int]:
+        return await change_letters(self._database, SQL["redrive"], self._now(), group, ids)
+
+    async def purge(self, group: Group, ids: Sequence[int]) -> list[int]:
+        return await change_letters(self._database, SQL["purge"], self._now(), group, ids)
+
+    async def restore(self, group: Group, ids: Sequence[int]) -> list[int]:
+        return await change_letters(self._database, SQL["restore"], self._now(), group, ids)
 
     # Two steps
 

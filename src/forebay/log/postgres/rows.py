@@ -27,7 +27,7 @@ def group_of_row(row: asyncpg.Record) -> Group:
 def claim_of_row(group: int, row: asyncpg.Record) -> Claim:
     """A claim with its block."""
     (token, first, count, done, handed, attempts, start_time, prev_start_time,
-     last, block_count, block_id, appended_at, partition, body) = row  # fmt: skip
+     last, block_count, block_id, appended_at, partition, body, _) = row  # fmt: skip
     block = StoredBlock(last - block_count + 1, block_count, block_id.bytes, appended_at, partition, body)
     return Claim(
         token, group, first, count, from_bits(done), from_bits(handed), attempts, start_time,
@@ -35,17 +35,20 @@ def claim_of_row(group: int, row: asyncpg.Record) -> Claim:
     )  # fmt: skip
 
 
-def group_stats_of_row(row: asyncpg.Record, upcoming: int, held: int, deferred: int) -> GroupStats:
-    """A group's counters; `upcoming` is the queue's next sequence number."""
+def group_stats_of_row(row: asyncpg.Record, upcoming: int, claims: asyncpg.Record | None) -> GroupStats:
+    """A group's counters and open claims; `upcoming` is the queue's next sequence number."""
     accepted = upcoming - row["start"]
     return GroupStats(
         group=group_of_row(row),
         accepted=accepted,
         ready=accepted - row["claimed"] - row["skipped"],
-        held=held,
-        deferred=deferred,
+        held=claims["held"] if claims else 0,
+        deferred=claims["deferred"] if claims else 0,
         done=row["done"],
         dead=row["dead"],
+        purged=row["purged"],
         expired=row["expired"] + row["skipped"],
         corrupt=row["corrupt"],
+        handed=claims["handed"] if claims else 0,
+        due=claims["due"] if claims else 0,
     )

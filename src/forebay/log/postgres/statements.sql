@@ -96,13 +96,13 @@ DELETE FROM forebay.dead_letter WHERE grp = $1
 DELETE FROM forebay.outcome WHERE grp = $1
 
 -- name: claim
-SELECT * FROM forebay.claim_next($1, $2, $3, $4, $5)
+SELECT * FROM forebay.claim_next($1, $2, $3, $4, $5, $6)
 
 -- name: claim_ordered
-SELECT * FROM forebay.claim_ordered($1, $2, $3, $4, $5, $6)
+SELECT * FROM forebay.claim_ordered($1, $2, $3, $4, $5, $6, $7)
 
 -- name: take_over
-SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7)
+SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7, $8)
 
 -- name: set_aside
 SELECT forebay.set_aside($1, $2, $3)
@@ -110,6 +110,9 @@ SELECT forebay.set_aside($1, $2, $3)
 -- name: heartbeat
 INSERT INTO forebay.owner VALUES ($1, coalesce($2, forebay.now_us()))
 ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
+
+-- name: owners
+SELECT name, beat_at FROM forebay.owner ORDER BY name COLLATE "C"
 
 -- name: owner_groups
 SELECT DISTINCT grp FROM forebay.claim WHERE owner = $1 ORDER BY grp
@@ -137,7 +140,58 @@ WHERE last >= $1 AND last <= $2 AND appended_at BETWEEN $3 AND $4 ORDER BY last
 
 -- name: dead_letters
 SELECT message_id, died_at, reason, attempts, body
-FROM forebay.dead_letter WHERE grp = $1 AND message_id > $2 ORDER BY message_id LIMIT $3
+FROM forebay.dead_letter WHERE grp = $1 AND message_id > $2 AND state = 'dead' ORDER BY message_id LIMIT $3
+
+-- name: redrive
+SELECT forebay.redrive($1, $2, $3)
+
+-- name: purge
+SELECT forebay.purge($1, $2, $3)
+
+-- name: restore
+SELECT forebay.restore($1, $2, $3)
+
+-- name: trim_letters
+DELETE FROM forebay.dead_letter AS d
+WHERE d.state <> 'dead' AND d.changed_at < $1 AND NOT EXISTS (
+    SELECT FROM forebay.claim AS c WHERE c.grp = d.grp AND c.letter = d.message_id
+)
+
+-- name: flow_cursor
+SELECT q.ordered, g.start, c.position, c.position_at
+FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue, LATERAL (
+    SELECT position, position_at FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS c
+WHERE g.number = $1
+
+-- name: flows
+-- Blocks with equal flows together, a block that was claimed in part alone.
+SELECT flows, count(*), sum(last + 1 - greatest($1, last + 1 - count))::bigint, min(appended_at),
+    CASE WHEN last - count + 1 < $1 THEN last END AS cut
+FROM forebay.block WHERE last >= $1 AND last <= $2 AND appended_at >= $3 GROUP BY flows, cut
+
+-- name: lane_flows
+-- The same for an ordered queue: what is left behind the cursor, where lanes are ready or claims open,
+-- and what lies ahead of it.
+WITH behind AS (
+    SELECT partition FROM forebay.lane WHERE grp = $1 AND ready IS NOT NULL
+    UNION SELECT partition FROM forebay.claim WHERE grp = $1 AND partition IS NOT NULL
+), unclaimed AS (
+    SELECT b.last, b.count, b.appended_at, b.flows, l.position
+    FROM behind
+    JOIN forebay.lane AS l ON l.grp = $1 AND l.partition = behind.partition
+    JOIN forebay.block AS b ON b.partition = l.partition AND b.last >= l.position AND b.last < $3
+    UNION ALL
+    SELECT b.last, b.count, b.appended_at, b.flows, coalesce(l.position, $2)
+    FROM forebay.block AS b LEFT JOIN forebay.lane AS l ON l.grp = $1 AND l.partition = b.partition
+    WHERE b.last >= $3 AND b.last <= $4 AND b.appended_at >= $5 AND b.last >= coalesce(l.position, $2)
+)
+SELECT flows, count(*), sum(last + 1 - greatest(position, last + 1 - count))::bigint, min(appended_at),
+    CASE WHEN last - count + 1 < position THEN last END AS cut
+FROM unclaimed GROUP BY flows, cut
+
+-- name: body
+SELECT body FROM forebay.block WHERE last = $1 AND appended_at = $2
 
 -- name: outcomes
 SELECT first, at, count, body FROM forebay.outcome
@@ -168,7 +222,7 @@ WHERE NOT q.deleted ORDER BY q.number
 
 -- name: group_stats
 SELECT g.number, g.queue, g.name, g.start,
-    c.claimed, c.skipped, t.done, t.dead, t.expired, t.corrupt
+    c.claimed, c.skipped, t.done, t.dead, t.purged, t.expired, t.corrupt
 FROM forebay.consumer_group AS g, LATERAL (
     SELECT * FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
 ) AS c, LATERAL (
@@ -177,8 +231,12 @@ FROM forebay.consumer_group AS g, LATERAL (
 ORDER BY g.number
 
 -- name: claim_stats
-SELECT grp, owner IS NOT NULL AS held, sum(count - bit_count(done))::bigint AS messages
-FROM forebay.claim GROUP BY 1, 2
+SELECT grp,
+    coalesce(sum(count - bit_count(done)) FILTER (WHERE owner IS NOT NULL), 0)::bigint AS held,
+    coalesce(sum(count - bit_count(done)) FILTER (WHERE owner IS NULL), 0)::bigint AS deferred,
+    coalesce(sum(bit_count(handed & ~done)) FILTER (WHERE owner IS NOT NULL), 0)::bigint AS handed,
+    coalesce(sum(count - bit_count(done)) FILTER (WHERE owner IS NULL AND due_at <= $1), 0)::bigint AS due
+FROM forebay.claim GROUP BY grp
 
 -- name: stage
 INSERT INTO forebay.staged
@@ -229,6 +287,10 @@ WHERE t.turn < (SELECT max(turn) FROM forebay.tally WHERE grp = t.grp)
 
 -- name: drop_stages
 DELETE FROM forebay.staged WHERE staged_at < $1
+
+-- name: drop_owners
+DELETE FROM forebay.owner AS o
+WHERE o.beat_at < $1 AND NOT EXISTS (SELECT FROM forebay.claim AS c WHERE c.owner = o.name)
 
 -- name: lock_inbox
 SELECT pg_advisory_xact_lock('forebay.inbox'::regclass::oid::int, 0)

@@ -52,6 +52,8 @@ async def trim(
         await connection.execute(sql["sweep_cursors"])
         await connection.execute(sql["sweep_tallies"])
         await connection.execute(sql["drop_stages"], at - remember_us)
+        await connection.execute(sql["drop_owners"], at - remember_us)
+        await connection.execute(sql["trim_letters"], at - remember_us)
     return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed)
 
 

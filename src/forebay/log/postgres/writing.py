@@ -17,7 +17,7 @@ from forebay.log.claiming import encode_outcome
 from forebay.log.groupcommit import Item, Result
 from forebay.log.intake import Answer, Intake
 from forebay.log.registry import unknown_queue
-from forebay.log.values import Appended, Settlement, dead_letter_body
+from forebay.log.values import Appended, Mark, Settlement, dead_letter_body
 from forebay.model import Rejected, bitmap, id_time, mint
 
 if TYPE_CHECKING:
@@ -28,8 +28,10 @@ if TYPE_CHECKING:
 ID_SKEW_US: Final = 86_400 * 1_000_000
 """How far ahead of the log's clock the time in an id may be; forebay.write() refuses the rest."""
 
-_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 36))
+_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 35))
 WRITE: Final = f"SELECT * FROM forebay.write({_ARGUMENTS})"  # noqa: S608 - placeholders only
+
+MARK: Final = "SELECT forebay.mark($1, $2, $3, $4)"
 
 _NO_DIGEST: Final = bytes(16)
 _MIRROR: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -67,7 +69,7 @@ async def write(
         now,
         *_ids_between(ids),
         *_append_columns([intake for _, _, intake in appends]),
-        [_remembered_id(items[i]) for i in settlers],
+        [UUID(bytes=items[i].id) for i in settlers],
         [k for k, _, _ in settlements],
         [n for _, n, _ in settlements],
         *_settlement_columns([s for _, _, s in settlements]),
@@ -102,16 +104,24 @@ async def append_all(
     return appended
 
 
+async def write_marks(connection: Connection, marks: Sequence[Mark]) -> list[int]:
+    """Note marks of claims, lazily; the indexes of those whose claim is not held."""
+    rows = await connection.fetch(
+        MARK,
+        [mark.group for mark in marks],
+        [mark.token for mark in marks],
+        [to_bits(mark.handed or bitmap.empty(mark.count), mark.count) for mark in marks],
+        [to_bits(mark.returned or bitmap.empty(mark.count), mark.count) for mark in marks],
+    )
+    held = {row[0] for row in rows}
+    return [i for i in range(len(marks)) if i not in held]
+
+
 def _are_plain(intakes: list[Intake]) -> bool:
     """Whether these blocks can be written all at once, if none of their ids is known."""
     return len({i.id for i in intakes}) == len(intakes) and all(
         i.digests is None and len(i.block) and i.dropped is None for i in intakes
     )
-
-
-def _remembered_id(item: Item) -> UUID | None:
-    """The id of a commit; marks alone can be repeated without it."""
-    return UUID(bytes=item.id) if any(s.is_outcome() for s in item.settlements) else None
 
 
 def _ids_between(ids: list[bytes]) -> tuple[int, int]:
@@ -132,6 +142,7 @@ def _append_columns(intakes: list[Intake]) -> tuple[list[Any], ...]:
         [i.body for i in intakes],
         [i.dropped for i in intakes],
         [None if i.digests is None else b"".join(d or _NO_DIGEST for d in i.digests) for i in intakes],
+        [i.flows for i in intakes],
     )
 
 
@@ -142,11 +153,9 @@ def _settlement_columns(settlements: list[Settlement]) -> tuple[list[Any], ...]:
         [s.group for s in settlements],
         [s.token for s in settlements],
         [to_bits(s.finished(), s.count) for s in settlements],
-        [to_bits(s.handed, s.count) if s.handed else None for s in settlements],
-        [to_bits(s.returned, s.count) if s.returned else None for s in settlements],
         [bitmap.count(s.done) for s in settlements],
         [bitmap.count(s.expired) for s in settlements],
-        [encode_outcome(s) if s.is_outcome() else None for s in settlements],
+        [encode_outcome(s) for s in settlements],
         [i for i, _ in deferred],
         [d.offset for _, d in deferred],
         [d.count for _, d in deferred],

@@ -1,29 +1,33 @@
 """Handing out: claims on new blocks, on what is due, and on what a lost owner held.
 
-Invariants: a claim that leaves this module has a block whose checksum holds; a block that can't be
-read goes to quarantine, its messages are counted as corrupt and its claim is gone.
+Invariants: a claim that leaves this module has a block whose checksum holds, unless the caller knows
+its body; a block that can't be read goes to quarantine, its messages are counted as corrupt and its
+claim is gone.
 """
 
 import heapq
 from collections import deque
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from operator import attrgetter
 from typing import Final
 
 import msgspec
 
-from forebay.log.claiming import Space, corrupt_block
+from forebay.log.claiming import Space, corrupt_block, handed_after
 from forebay.log.sqlite import lanes
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, end_id, live_group, live_queue
 from forebay.log.sqlite.connection import Row, Transaction
-from forebay.log.values import Claim, Claimed, Group, Room, StoredBlock
+from forebay.log.values import Claim, Claimed, Group, Mark, Room, StoredBlock, letter_block
 from forebay.model import Corrupt, bitmap, sequence_of
 
 SECOND: Final = 1_000_000
 
 
 class ClaimRow(msgspec.Struct, frozen=True):
-    """A claim as it is stored, and the size of its block, if that is still kept."""
+    """A claim as it is stored; one that changes hands with the size of its block, if that is still kept.
+
+    `letter` is the message id of the dead letter that was redriven: its body is the block then.
+    """
 
     token: int
     first: int
@@ -36,7 +40,8 @@ class ClaimRow(msgspec.Struct, frozen=True):
     partition: str | None
     done: bytes | None
     handed: bytes | None
-    size: int | None
+    size: int | None = None
+    letter: int | None = None
 
 
 class Elsewhere:
@@ -70,18 +75,25 @@ class Elsewhere:
 
 
 def claim(
-    tx: Transaction, group: Group, owner: str, room: Room, *, partition: str | None, now: int
+    tx: Transaction,
+    group: Group,
+    owner: str,
+    room: Room,
+    *,
+    partition: str | None,
+    known: int | None,
+    now: int,
 ) -> Claimed | None:
     """Claim the next messages; None says that the cursor moved, and is to be called again."""
     held, state = live_queue(tx, group.queue), live_group(tx, group)
     tx.run("add_owner", owner, now)
     position = state.position
     if not held.queue.settings.ordered:
-        runs = _next_runs(tx, state, room)
+        runs = _next_runs(tx, state, room, known)
     elif partition is None:
-        runs = lanes.next_runs(tx, state, room)
+        runs = lanes.next_runs(tx, state, room, known)
     else:
-        runs = lanes.partition_runs(tx, state, partition, room)
+        runs = lanes.partition_runs(tx, state, partition, room, known)
     if not runs:
         return None if state.position != position else Claimed()
     tx.run("count_claimed", group.number, sum(count for _, _, count in runs))
@@ -92,19 +104,53 @@ def claim(
         rows.append(
             ClaimRow(
                 number, first, count, count, block.last, block.appended_at, None, 0,
-                block.partition, None, None, len(block.body),
+                block.partition, None, None,
             )
         )  # fmt: skip
     tx.many("add_claim", (_new_claim(row, group.number, owner) for row in rows))
-    return _hand(tx, held, state, rows, blocks)
+    return _hand(tx, held, state, rows, blocks, known=known)
 
 
 def due(tx: Transaction, group: Group, owner: str, room: Room, now: int) -> Claimed:
-    """Claim deferred messages whose time has come."""
+    """Claim deferred messages whose time has come, and say when the next of them comes."""
     state = live_group(tx, group)
     tx.run("add_owner", owner, now)
     waiting = (ClaimRow(*row) for row in tx.rows("due_claims", group.number, now))
-    return _take_over(tx, state, waiting, owner, room)
+    claimed = _take_over(tx, state, waiting, owner, room)
+    return msgspec.structs.replace(claimed, next_due_at=tx.value("next_due", group.number))
+
+
+def mark(tx: Transaction, marks: Sequence[Mark]) -> list[int]:
+    """Note what is out with workers; return the indexes of marks that are refused."""
+    said = {mark.token: mark for mark in marks}
+    rows = [tx.row("held_marks", mark.token, mark.group, mark.count) for mark in marks]
+    late = [i for i, mark in enumerate(marks) if _is_refused(tx, mark, rows[i], said)]
+    for i, (mark, row) in enumerate(zip(marks, rows, strict=True)):
+        if i not in late and row is not None:
+            handed = row[0] or bitmap.empty(mark.count)
+            tx.run("mark_handed", mark.token, handed_after(handed, mark, mark.count))
+    return late
+
+
+def _is_refused(tx: Transaction, mark: Mark, row: Row | None, said: Mapping[int, Mark]) -> bool:
+    if row is None:
+        return True
+    return any(bitmap.minus(mark.handed, mark.returned)) and _is_overtaking(tx, mark, row, said)
+
+
+def _is_overtaking(tx: Transaction, mark: Mark, row: Row, said: Mapping[int, Mark]) -> bool:
+    """Tell whether something earlier of the partition will not be out after what is `said`, by token."""
+    _, first, partition, owner = row
+    if partition is None:
+        return False
+    for count, token, with_, done, handed in tx.rows(
+        "earlier_runs", mark.group, partition, first, mark.count
+    ):
+        nothing = bitmap.empty(count)
+        out = handed_after(handed or nothing, said.get(token), count)
+        if with_ != owner or bitmap.count(bitmap.union(done or nothing, out)) < count:
+            return True
+    return False
 
 
 def reclaim(
@@ -114,16 +160,19 @@ def reclaim(
     room: Room,
     *,
     of: Sequence[str],
+    besides: Collection[int],
     silent_at: int,
     now: int,
 ) -> Claimed:
     """Take over the claims of owners that are named, or were silent since `silent_at`."""
     state = live_group(tx, group)
     tx.run("add_owner", owner, now)
-    owners = {*of, *(row[0] for row in tx.rows("silent_owners", silent_at))} - {owner}
+    owners = {*of, *({row[0] for row in tx.rows("silent_owners", silent_at)} - {owner})}
     each = [map(_claim_row, tx.rows("owner_claims", name, group.number)) for name in sorted(owners)]
     lost = heapq.merge(*each, key=attrgetter("first", "count"))
-    return _take_over(tx, state, lost, owner, room)
+    mine = {row[0] for row in tx.rows("owner_claims", owner, group.number)} if owner in of else ()
+    claims = (row for row in lost if row.token not in besides)
+    return _take_over(tx, state, claims, owner, room, mine=mine)
 
 
 def retire(tx: Transaction, owner: str, now: int) -> int:
@@ -138,13 +187,13 @@ def take_tokens(tx: Transaction, count: int) -> int:
     return last - count + 1
 
 
-def _next_runs(tx: Transaction, group: GroupRow, room: Room) -> list[lanes.Run]:
+def _next_runs(tx: Transaction, group: GroupRow, room: Room, known: int | None) -> list[lanes.Run]:
     space, runs = Space(room), list[lanes.Run]()
     position = group.position_id
-    for row in tx.rows("blocks", position, end_id(group.group.queue)):
-        block = stored(row)
+    for row in tx.rows("next_blocks", position, end_id(group.group.queue), known):
+        block, size = stored(row[:-1]), row[-1]
         first = max(position, block.first)
-        fitting = space.take(block.last - first + 1, len(block.body))
+        fitting = space.take(block.last - first + 1, size)
         if fitting:
             runs.append((block, first, fitting))
             position = first + fitting
@@ -157,15 +206,22 @@ def _next_runs(tx: Transaction, group: GroupRow, room: Room) -> list[lanes.Run]:
 
 
 def _take_over(
-    tx: Transaction, group: GroupRow, claims: Iterable[ClaimRow], owner: str, room: Room
+    tx: Transaction,
+    group: GroupRow,
+    claims: Iterable[ClaimRow],
+    owner: str,
+    room: Room,
+    *,
+    mine: Collection[int] = (),
 ) -> Claimed:
+    """Have claims change hands; those that are the owner's already (`mine`) need not wait for others."""
     held = live_queue(tx, group.group.queue)
     space, taken, gone = Space(room), list[ClaimRow](), list[ClaimRow]()
     elsewhere = Elsewhere(tx, group.group.number, owner)
     for row in claims:
-        if row.block_last < held.floor_id:
+        if row.letter is None and row.block_last < held.floor_id:
             gone.append(row)
-        elif elsewhere.holds_up(row):
+        elif row.token not in mine and elsewhere.holds_up(row):
             continue
         elif space.fits(row.count, row.size or 0):
             taken.append(row)
@@ -180,12 +236,29 @@ def _take_over(
     token = take_tokens(tx, len(taken))
     tx.many("take_over", ((row.token, number, owner) for number, row in enumerate(taken, token)))
     rows = [msgspec.structs.replace(row, token=number) for number, row in enumerate(taken, token)]
-    blocks = {}
-    for last in {row.block_last: None for row in rows}:
+    rows, blocks = _with_letters(tx, group, rows)
+    for last in {row.block_last: None for row in rows if row.letter is None}:
         found = tx.row("block", last)
         assert found is not None, "a claim on a block that is neither kept nor dropped"
         blocks[last] = stored(found)
     return _hand(tx, held, group, rows, blocks)
+
+
+def _with_letters(
+    tx: Transaction, group: GroupRow, rows: Sequence[ClaimRow]
+) -> tuple[list[ClaimRow], dict[int, StoredBlock]]:
+    """Give claims on dead letters blocks of their own, under negative keys, apart from the others."""
+    found, blocks = list[ClaimRow](), dict[int, StoredBlock]()
+    for row in rows:
+        if row.letter is None:
+            found.append(row)
+            continue
+        letter = tx.row("letter", group.group.number, row.letter)
+        assert letter is not None, "a claim on a letter that was forgotten"
+        died_at, body = letter
+        blocks[-row.letter] = letter_block(row.letter, died_at, row.partition, body)
+        found.append(msgspec.structs.replace(row, block_last=-row.letter))
+    return found, blocks
 
 
 def _hand(
@@ -194,10 +267,14 @@ def _hand(
     group: GroupRow,
     rows: Sequence[ClaimRow],
     blocks: dict[int, StoredBlock],
+    *,
+    known: int | None = None,
 ) -> Claimed:
-    """Check the blocks of claims; set aside those that can't be read."""
+    """Check the blocks of claims, but for known ones; set aside those that can't be read."""
     errors: dict[int, Corrupt] = {}
     for last, block in blocks.items():
+        if known is not None and block.first >= known:
+            continue
         try:
             block.check()
         except Corrupt as error:

@@ -66,17 +66,19 @@ def first_ready(tx: Transaction, group: GroupRow) -> tuple[str, int] | None:
     return None
 
 
-def next_runs(tx: Transaction, group: GroupRow, room: Room) -> list[Run]:
+def next_runs(tx: Transaction, group: GroupRow, room: Room, known: int | None) -> list[Run]:
     """Take from the lanes in the order of what they have ready, as much as fits."""
     space, runs, full = Space(room), list[Run](), False
     while not full and (lane := first_ready(tx, group)) is not None:
         before = len(runs)
-        full = _take(tx, group, *lane, space, runs)
+        full = _take(tx, group, *lane, space, runs, known)
         assert full or len(runs) > before, "a lane was ready and had nothing"
     return runs
 
 
-def partition_runs(tx: Transaction, group: GroupRow, partition: str, room: Room) -> list[Run]:
+def partition_runs(
+    tx: Transaction, group: GroupRow, partition: str, room: Room, known: int | None
+) -> list[Run]:
     """Take from one lane, whether it was discovered or not."""
     runs: list[Run] = []
     number = group.group.number
@@ -84,16 +86,22 @@ def partition_runs(tx: Transaction, group: GroupRow, partition: str, room: Room)
     if tx.row("busy_lane", number, partition) is None:
         lane = tx.row("lane", number, partition)
         position = group.start_id if lane is None else lane[0]
-        _take(tx, group, partition, position, space, runs)
+        _take(tx, group, partition, position, space, runs, known)
     return runs
 
 
 def _take(  # noqa: PLR0917 - what a lane is, and what it fills
-    tx: Transaction, group: GroupRow, partition: str, position: int, space: Space, runs: list[Run]
+    tx: Transaction,
+    group: GroupRow,
+    partition: str,
+    position: int,
+    space: Space,
+    runs: list[Run],
+    known: int | None,
 ) -> bool:
     """Take consecutive blocks of a lane; tell whether the room is full."""
     taken, full = len(runs), False
-    rows = tx.rows("lane_blocks", partition, position, end_id(group.group.queue))
+    rows = tx.rows("lane_blocks", partition, position, end_id(group.group.queue), known)
     for last, count, appended_at, size, id_, body in rows:
         first = max(position, last - count + 1)
         fitting = space.take(last - first + 1, size)

@@ -1,20 +1,21 @@
 """SqliteLog: the log in one SQLite file, the embedded default.
 
 Invariants: nothing is remembered in memory that another process could change; a write is one
-transaction of the writer's connection; a claim is not synced by itself, but always before a commit
-that comes after it.
+transaction of the writer's connection; a claim or a mark is not synced by itself, but always before a
+commit that comes after it.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from forebay.log.claiming import check_stage_name
+from forebay.log.claiming import check_letters, check_stage_name
 from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.intake import Answer, resolve
-from forebay.log.sqlite import catalogue, handing, reading, staging, upkeep, versions
+from forebay.log.marking import Marking
+from forebay.log.sqlite import catalogue, handing, letters, reading, staging, upkeep, versions
 from forebay.log.sqlite.connection import Session, Transaction
 from forebay.log.sqlite.errors import closed
 from forebay.log.sqlite.handing import SECOND
@@ -23,8 +24,11 @@ from forebay.log.values import (
     Append,
     Claimed,
     DeadLetter,
+    FlowCount,
     Group,
+    Mark,
     Outcome,
+    Owner,
     Queue,
     Receipt,
     Room,
@@ -63,6 +67,7 @@ class SqliteLog:
         self._remember = int(remember_seconds * SECOND)
         self._keep_outcomes = int(outcome_keep_seconds * SECOND)
         self._commits: GroupCommit | None = None
+        self._marks = Marking(self._mark)
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._queues: dict[int, Queue] = {}
@@ -87,6 +92,7 @@ class SqliteLog:
     ) -> None:
         if self._commits is not None:
             await self._commits.close()
+        await self._marks.close()
         for session in (self._reader, self._writer):
             if session is not None:
                 await session.close()
@@ -186,15 +192,27 @@ class SqliteLog:
     # Handing out
 
     async def claim(
-        self, group: Group, owner: str, room: Room = _ROOM, *, partition: str | None = None
+        self,
+        group: Group,
+        owner: str,
+        room: Room = _ROOM,
+        *,
+        partition: str | None = None,
+        known: int | None = None,
     ) -> Claimed:
         def step(tx: Transaction) -> Claimed | None:
             now = self._clock.now()
-            return handing.claim(tx, group, owner, room, partition=partition, now=now)
+            return handing.claim(tx, group, owner, room, partition=partition, known=known, now=now)
 
         while (claimed := await self._write(step, durable=False)) is None:
             pass
         return claimed
+
+    async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
+        return await self._marks.mark(marks)
+
+    async def _mark(self, marks: Sequence[Mark]) -> list[int]:
+        return await self._write(lambda tx: handing.mark(tx, marks), durable=False)
 
     async def due(self, group: Group, owner: str, room: Room = _ROOM) -> Claimed:
         return await self._write(
@@ -212,13 +230,19 @@ class SqliteLog:
         *,
         of: Sequence[str] = (),
         silent_seconds: float = 30.0,
+        besides: Collection[int] = (),
     ) -> Claimed:
         def step(tx: Transaction) -> Claimed:
             now = self._clock.now()
             silent_at = now - int(silent_seconds * SECOND)
-            return handing.reclaim(tx, group, owner, room, of=of, silent_at=silent_at, now=now)
+            return handing.reclaim(
+                tx, group, owner, room, of=of, besides=besides, silent_at=silent_at, now=now
+            )
 
         return await self._write(step, durable=False)
+
+    async def owners(self) -> list[Owner]:
+        return await self._read(lambda tx: [Owner(*row) for row in tx.rows("owners")])
 
     async def retire(self, owner: str) -> int:
         return await self._write(lambda tx: handing.retire(tx, owner, self._clock.now()), durable=False)
@@ -244,8 +268,25 @@ class SqliteLog:
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return await self._read(lambda tx: reading.quarantined(tx, queue))
 
+    async def flows(self, group: Group) -> list[FlowCount]:
+        return await self._read(lambda tx: reading.flows(tx, group))
+
     async def stats(self) -> Stats:
         return await self._read(lambda tx: reading.stats(tx, self._clock.now()))
+
+    # Dead letters
+
+    async def redrive(self, group: Group, ids: Sequence[int]) -> list[int]:
+        wanted = check_letters(ids)
+        return await self._write(lambda tx: letters.redrive(tx, group, wanted, self._clock.now()))
+
+    async def purge(self, group: Group, ids: Sequence[int]) -> list[int]:
+        wanted = check_letters(ids)
+        return await self._write(lambda tx: letters.purge(tx, group, wanted, self._clock.now()))
+
+    async def restore(self, group: Group, ids: Sequence[int]) -> list[int]:
+        wanted = check_letters(ids)
+        return await self._write(lambda tx: letters.restore(tx, group, wanted, self._clock.now()))
 
     # Two steps
 
@@ -280,6 +321,7 @@ class SqliteLog:
             piece = await self._write(lambda tx: upkeep.trim_receipts(tx, now - self._remember))
             receipts, more = receipts + piece.removed, piece.more
         await self._repeat(lambda tx: staging.sweep_stages(tx, now - self._remember))
+        await self._repeat(lambda tx: upkeep.trim_letters(tx, now - self._remember))
         await self._write(lambda tx: tx.run("trim_owners", now - self._remember))
         writer = self._open(self._writer)
         while await writer.bare(upkeep.shrink):

@@ -1,6 +1,7 @@
 """Reading: blocks, dead letters, outcomes, quarantine, and where everything is at one moment."""
 
 from forebay.log.claiming import Space, decode_outcome
+from forebay.log.flows import FlowGroup, FlowTally
 from forebay.log.sqlite.catalogue import (
     QueueRow,
     all_queues,
@@ -14,6 +15,7 @@ from forebay.log.sqlite.connection import Transaction
 from forebay.log.sqlite.handing import stored
 from forebay.log.values import (
     DeadLetter,
+    FlowCount,
     Group,
     GroupStats,
     Outcome,
@@ -23,7 +25,7 @@ from forebay.log.values import (
     Stats,
     StoredBlock,
 )
-from forebay.model import pack, sequence_of
+from forebay.model import bitmap, pack, sequence_of
 
 
 def read(tx: Transaction, queue: Queue, first: int, room: Room) -> list[StoredBlock]:
@@ -64,16 +66,36 @@ def quarantined(tx: Transaction, queue: Queue) -> list[StoredBlock]:
     return [StoredBlock(*row) for row in rows]
 
 
+def flows(tx: Transaction, group: Group) -> list[FlowCount]:
+    """Count what a group has not claimed by flow, and read what it has claimed in part."""
+    state, tally = live_group(tx, group), FlowTally()
+    end = end_id(group.queue)
+    if live_queue(tx, group.queue).queue.settings.ordered:
+        rows = tx.rows("lane_flows", group.number, state.start_id, state.position_id, end)
+    else:
+        rows = tx.rows("flows", state.position_id, end)
+    for found in [FlowGroup(*row) for row in rows]:
+        if not tally.add_group(found):
+            block = tx.row("block", found.cut)
+            assert block is not None, "a block that was there a moment ago"
+            tally.add_body(block[-1], found.unclaimed, found.oldest_at)
+    return tally.counts()
+
+
 def stats(tx: Transaction, now: int) -> Stats:
     """Count where everything is, from the counters and the open claims."""
     counts = {row[0]: row[1:] for row in tx.rows("group_counts")}
-    open_claims = {(row[0], bool(row[1])): row[2] for row in tx.rows("open_claims")}
+    open_claims = {(row[0], bool(row[1])): (row[2], row[3] or 0) for row in tx.rows("open_claims", now)}
+    handed: dict[int, int] = {}
+    for number, done_bits, handed_bits in tx.rows("handed_claims"):
+        out = bitmap.count(bitmap.minus(handed_bits, done_bits or b""))
+        handed[number] = handed.get(number, 0) + out
     queues = []
     for held in all_queues(tx):
         if held.deleted:
             continue
         groups = [
-            _group_stats(held, state.group, counts[state.group.number], open_claims)
+            _group_stats(held, state.group, counts[state.group.number], open_claims, handed)
             for state in groups_of(tx, held.queue.number)
         ]
         queues.append(QueueStats(queue=held.queue, next=held.next, floor=held.floor, groups=groups))
@@ -84,18 +106,23 @@ def _group_stats(
     held: QueueRow,
     group: Group,
     counts: tuple[int, ...],
-    open_claims: dict[tuple[int, bool], int],
+    open_claims: dict[tuple[int, bool], tuple[int, int]],
+    handed: dict[int, int],
 ) -> GroupStats:
-    claimed, skipped, done, dead, expired, corrupt = counts
+    claimed, skipped, done, dead, purged, expired, corrupt = counts
     accepted = held.next - group.start
+    deferred, due = open_claims.get((group.number, False), (0, 0))
     return GroupStats(
         group=group,
         accepted=accepted,
         ready=accepted - claimed - skipped,
-        held=open_claims.get((group.number, True), 0),
-        deferred=open_claims.get((group.number, False), 0),
+        held=open_claims.get((group.number, True), (0, 0))[0],
+        deferred=deferred,
         done=done,
         dead=dead,
+        purged=purged,
         expired=expired + skipped,
         corrupt=corrupt,
+        handed=handed.get(group.number, 0),
+        due=due,
     )

@@ -101,11 +101,18 @@ DELETE FROM outcome WHERE (group_number, block_last, number) IN
 -- Blocks
 
 -- name: add_block
-INSERT INTO block (last, count, appended_at, size, id, partition, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)
+INSERT INTO block (last, count, appended_at, size, id, partition, flows, body)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
 
 -- name: blocks
 SELECT last, count, appended_at, id, partition, body
+FROM block WHERE last BETWEEN ?1 AND ?2 ORDER BY last
+
+-- name: next_blocks
+-- Bodies from message id ?3 on are known, and not read.
+SELECT
+    last, count, appended_at, id, partition,
+    CASE WHEN last - count + 1 >= ?3 THEN x'' ELSE body END, size
 FROM block WHERE last BETWEEN ?1 AND ?2 ORDER BY last
 
 -- name: block
@@ -178,16 +185,22 @@ INSERT INTO claim (
 ) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8, ?9, ?10, ?11, ?12)
 
 -- name: held_claim
-SELECT c.first, c.count, c.block_last, c.partition, c.done, c.handed
+SELECT c.first, c.count, c.block_last, c.partition, c.done
 FROM claim AS c
 JOIN consumer_group AS g ON g.number = c.group_number AND g.name IS NOT NULL
 WHERE c.token = ?1 AND c.group_number = ?2 AND c.owner IS NOT NULL
+
+-- name: held_marks
+SELECT c.handed, c.first, c.partition, c.owner
+FROM claim AS c
+JOIN consumer_group AS g ON g.number = c.group_number AND g.name IS NOT NULL
+WHERE c.token = ?1 AND c.group_number = ?2 AND c.count = ?3 AND c.owner IS NOT NULL
 
 -- name: mark_handed
 UPDATE claim SET handed = ?2 WHERE token = ?1
 
 -- name: mark_done
-UPDATE claim SET remaining = ?2, done = ?3, handed = ?4 WHERE token = ?1
+UPDATE claim SET remaining = ?2, done = ?3 WHERE token = ?1
 
 -- name: remove_claim
 DELETE FROM claim WHERE token = ?1
@@ -198,16 +211,23 @@ UPDATE claim SET token = ?2, owner = ?3 WHERE token = ?1
 -- name: due_claims
 SELECT
     c.token, c.first, c.count, c.remaining, c.block_last, c.start_time, c.prev_start_time,
-    c.attempts, c.partition, c.done, c.handed, b.size
-FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+    c.attempts, c.partition, c.done, c.handed, coalesce(length(d.body), b.size), c.letter
+FROM claim AS c
+LEFT JOIN block AS b ON b.last = c.block_last
+LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id = c.letter
 WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2
 ORDER BY c.due_at, c.first, c.count
+
+-- name: next_due
+SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1
 
 -- name: owner_claims
 SELECT
     c.token, c.first, c.count, c.remaining, c.block_last, c.start_time, c.prev_start_time,
-    c.attempts, c.partition, c.done, c.handed, b.size
-FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+    c.attempts, c.partition, c.done, c.handed, coalesce(length(d.body), b.size), c.letter
+FROM claim AS c
+LEFT JOIN block AS b ON b.last = c.block_last
+LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id = c.letter
 WHERE c.owner = ?1 AND c.group_number = ?2
 ORDER BY c.first, c.count
 
@@ -215,14 +235,35 @@ ORDER BY c.first, c.count
 SELECT first, count, token FROM claim
 WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 ORDER BY first, count
 
+-- name: earlier_runs
+SELECT count, token, owner, done, handed FROM claim
+WHERE group_number = ?1 AND partition = ?2 AND (first, count) < (?3, ?4) ORDER BY first, count
+
 -- name: first_claim
-SELECT min(first) FROM claim WHERE group_number = ?1
+SELECT min(first) FROM claim WHERE group_number = ?1 AND letter IS NULL
+
+-- name: first_held_up
+-- What lies behind redriven messages in their lanes: the first block of which something is unclaimed.
+SELECT min((
+    SELECT b.last FROM block AS b
+    WHERE b.partition = c.partition AND b.last BETWEEN coalesce(l.position, ?2) AND ?3
+    ORDER BY b.last LIMIT 1
+))
+FROM (
+    SELECT DISTINCT partition FROM claim
+    WHERE group_number = ?1 AND letter IS NOT NULL AND partition IS NOT NULL
+) AS c
+LEFT JOIN lane AS l ON l.group_number = ?1 AND l.partition = c.partition
 
 -- name: give_back
 UPDATE claim SET owner = NULL, due_at = ?2 WHERE owner = ?1
 
 -- name: open_claims
-SELECT group_number, owner IS NOT NULL, sum(remaining) FROM claim NOT INDEXED GROUP BY 1, 2
+SELECT group_number, owner IS NOT NULL, sum(remaining), sum(remaining) FILTER (WHERE due_at <= ?1)
+FROM claim NOT INDEXED GROUP BY 1, 2
+
+-- name: handed_claims
+SELECT group_number, done, handed FROM claim NOT INDEXED WHERE owner IS NOT NULL AND handed IS NOT NULL
 
 -- Owners
 
@@ -235,6 +276,9 @@ ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 
 -- name: remove_owner
 DELETE FROM owner WHERE name = ?1
+
+-- name: owners
+SELECT name, beat_at FROM owner ORDER BY name
 
 -- name: silent_owners
 SELECT name FROM owner WHERE beat_at <= ?1
@@ -267,7 +311,9 @@ WHERE group_number = ?1 AND ready IS NOT NULL ORDER BY ready LIMIT 1
 SELECT 1 FROM claim WHERE group_number = ?1 AND partition = ?2 LIMIT 1
 
 -- name: lane_blocks
-SELECT last, count, appended_at, size, id, body FROM block
+SELECT
+    last, count, appended_at, size, id, CASE WHEN last - count + 1 >= ?4 THEN x'' ELSE body END
+FROM block
 WHERE partition = ?1 AND last BETWEEN ?2 AND ?3 ORDER BY last
 
 -- name: move_lane
@@ -281,12 +327,50 @@ WHERE group_number = ?1 AND partition = ?2 AND position <= ?3 AND ready IS NULL
 -- What came of it
 
 -- name: add_dead_letter
-INSERT OR REPLACE INTO dead_letter (group_number, message_id, died_at, attempts, reason, body)
-VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+INSERT OR REPLACE INTO dead_letter (
+    group_number, message_id, died_at, attempts, reason, body, changed_at, block_last, partition
+) VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?3, ?7, ?8)
 
 -- name: dead_letters
 SELECT message_id, died_at, reason, attempts, body FROM dead_letter
-WHERE group_number = ?1 AND message_id > ?2 ORDER BY message_id LIMIT ?3
+WHERE group_number = ?1 AND message_id > ?2 AND state = 'dead' ORDER BY message_id LIMIT ?3
+
+-- name: letter
+SELECT died_at, body FROM dead_letter WHERE group_number = ?1 AND message_id = ?2
+
+-- name: change_letter
+UPDATE dead_letter SET state = ?4, changed_at = ?5
+WHERE group_number = ?1 AND message_id = ?2 AND state = ?3
+RETURNING coalesce(block_last, message_id), partition
+
+-- name: add_letter_claim
+INSERT INTO claim (
+    token, group_number, first, count, remaining, block_last, due_at, start_time, attempts, partition, letter
+) VALUES (?1, ?2, ?3, 1, 1, ?4, ?5, ?5, 0, ?6, ?3)
+
+-- name: claim_letter
+SELECT letter FROM claim WHERE token = ?1
+
+-- name: tie_to_letter
+UPDATE claim SET letter = ?2 WHERE token = ?1
+
+-- name: take_back
+DELETE FROM claim WHERE group_number = ?1 AND letter = ?2 AND owner IS NULL RETURNING partition
+
+-- name: count_letters
+UPDATE consumer_group SET dead = dead + ?2, purged = purged + ?3 WHERE number = ?1
+
+-- name: hold_up_lane
+UPDATE lane SET ready = NULL WHERE group_number = ?1 AND partition = ?2
+
+-- name: trim_letters
+DELETE FROM dead_letter WHERE number IN (
+    SELECT d.number FROM dead_letter AS d
+    WHERE d.state <> 'dead' AND d.changed_at < ?1 AND NOT EXISTS (
+        SELECT 1 FROM claim AS c WHERE c.group_number = d.group_number AND c.letter = d.message_id
+    )
+    LIMIT ?2
+)
 
 -- name: add_outcome
 INSERT INTO outcome (group_number, block_last, number, at, first, count, body)
@@ -316,8 +400,35 @@ SELECT first, count, id, appended_at, partition, body
 FROM quarantine WHERE first BETWEEN ?1 AND ?2 ORDER BY first
 
 -- name: group_counts
-SELECT number, claimed, skipped, done, dead, expired, corrupt
+SELECT number, claimed, skipped, done, dead, purged, expired, corrupt
 FROM consumer_group WHERE name IS NOT NULL
+
+-- Flows: blocks with equal ones together, a block that was claimed in part alone
+
+-- name: flows
+SELECT
+    flows, count(*), sum(last + 1 - max(?1, last + 1 - count)), min(appended_at),
+    CASE WHEN last - count + 1 < ?1 THEN last END AS cut
+FROM block WHERE last BETWEEN ?1 AND ?2 GROUP BY flows, cut
+
+-- name: lane_flows
+WITH behind AS (
+    SELECT partition FROM lane INDEXED BY lane_ready WHERE group_number = ?1 AND ready IS NOT NULL
+    UNION SELECT partition FROM claim WHERE group_number = ?1 AND partition IS NOT NULL
+), unclaimed AS (
+    SELECT b.last, b.count, b.appended_at, b.flows, coalesce(l.position, ?2) AS position
+    FROM behind LEFT JOIN lane AS l ON l.group_number = ?1 AND l.partition = behind.partition
+    CROSS JOIN block AS b
+    WHERE b.partition = behind.partition AND b.last >= coalesce(l.position, ?2) AND b.last < ?3
+    UNION ALL
+    SELECT b.last, b.count, b.appended_at, b.flows, coalesce(l.position, ?2) AS position
+    FROM block AS b LEFT JOIN lane AS l ON l.group_number = ?1 AND l.partition = b.partition
+    WHERE b.last BETWEEN ?3 AND ?4 AND b.last >= coalesce(l.position, ?2)
+)
+SELECT
+    flows, count(*), sum(last + 1 - max(position, last + 1 - count)), min(appended_at),
+    CASE WHEN last - count + 1 < position THEN last END AS cut
+FROM unclaimed GROUP BY flows, cut
 
 -- Stages
 

@@ -92,6 +92,8 @@ def _needed(tx: Transaction, held: QueueRow, groups: list[GroupRow]) -> int:
         ready = tx.row("ready_lane", group.group.number)
         ids.extend(() if claimed is None else (claimed,))
         ids.extend(() if ready is None else (ready[2],))
+        held_up = tx.value("first_held_up", group.group.number, group.start_id, end_id(held.queue.number))
+        ids.extend(() if held_up is None else (held_up,))
         needed = min(ids)
     return needed
 
@@ -148,6 +150,11 @@ def trim_receipts(tx: Transaction, before: int) -> Piece:
     removed = tx.run("trim_receipts", before, TRIMMED_ROWS)
     settled = tx.run("trim_settled", before, TRIMMED_ROWS)
     return Piece(removed + settled, more=max(removed, settled) == TRIMMED_ROWS)
+
+
+def trim_letters(tx: Transaction, before: int) -> bool:
+    """Forget letters that were purged, or redriven and finished, before a time."""
+    return tx.run("trim_letters", before, TRIMMED_ROWS) == TRIMMED_ROWS
 
 
 def trim_digests(tx: Transaction, queue: QueueRow, now: int) -> bool:

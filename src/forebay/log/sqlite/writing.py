@@ -124,7 +124,7 @@ class Flush:
             row.appended_at = max(now, row.appended_at)
             tx.run(
                 "add_block", last, count, row.appended_at, len(intake.body), intake.id,
-                intake.partition, intake.body,
+                intake.partition, intake.flows, intake.body,
             )  # fmt: skip
             if intake.digests is not None:
                 pairs = [(d, first + i, now) for i, d in enumerate(intake.digests) if d is not None]
@@ -152,8 +152,7 @@ class Flush:
         if known is not None:
             return _decode_conflicts(known)
         conflicts = tuple(i for i, s in enumerate(item.settlements) if not self._settle(s))
-        if any(settlement.is_outcome() for settlement in item.settlements):
-            self._tx.run("add_settled", item.id, self._now, _encode_conflicts(conflicts))
+        self._tx.run("add_settled", item.id, self._now, _encode_conflicts(conflicts))
         return conflicts
 
     def _settle(self, settlement: Settlement) -> bool:
@@ -161,20 +160,15 @@ class Flush:
         row = self._tx.row("held_claim", settlement.token, settlement.group)
         if row is None:
             return False
-        first, count, block_last, partition, done, handed = row
+        first, count, block_last, partition, done = row
         finished = settlement.finished()
         if done is not None and any(bitmap.overlap(done, finished)):
             return False
-        handed = bitmap.union(handed or b"", settlement.handed)
-        handed = bitmap.minus(handed, settlement.returned)
-        if not settlement.is_outcome():
-            self._tx.run("mark_handed", settlement.token, handed or None)
-            return True
         done = bitmap.union(done or b"", finished)
         remaining = count - bitmap.count(done)
         self._record(settlement, first, count, block_last, partition)
         if remaining:
-            self._tx.run("mark_done", settlement.token, remaining, done, handed or None)
+            self._tx.run("mark_done", settlement.token, remaining, done)
         else:
             self._tx.run("remove_claim", settlement.token)
             if partition is not None:
@@ -201,12 +195,15 @@ class Flush:
                     for i, d in enumerate(settlement.deferred)
                 ),
             )  # fmt: skip
+            letter = tx.value("claim_letter", settlement.token) if count == 1 else None
+            if letter is not None:
+                tx.run("tie_to_letter", token, letter)
         for death in settlement.dead:
             self._dead[group] = self._dead.get(group, 0) + 1
             body = dead_letter_body(death)
             tx.run(
                 "add_dead_letter", group, first + death.offset, self._now, death.attempts,
-                death.reason, body,
+                death.reason, body, block_last, partition,
             )  # fmt: skip
         tx.run("add_outcome", group, block_last, self._now, first, count, encode_outcome(settlement))
 

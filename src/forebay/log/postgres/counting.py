@@ -1,0 +1,36 @@
+"""Where everything is in PostgreSQL, at one moment: counters, and the open claims."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from forebay.log.postgres.rows import group_stats_of_row, queue_of_row
+from forebay.log.values import GroupStats, QueueStats, Stats
+
+if TYPE_CHECKING:
+    from forebay.log.postgres.database import Database
+
+
+async def stats(database: Database, sql: Mapping[str, str], now: int | None) -> Stats:
+    """Count, in one snapshot; `now` is the database's own time unless it is given."""
+    async with database.transaction(isolation="repeatable_read", readonly=True) as connection:
+        queues = await connection.fetch(sql["queue_stats"])
+        groups = await connection.fetch(sql["group_stats"])
+        at = now or await connection.fetchval(sql["now"])
+        claims = {row["grp"]: row for row in await connection.fetch(sql["claim_stats"], at)}
+    upcoming = {row["number"]: row["next"] for row in queues}
+    by_queue: dict[int, list[GroupStats]] = {number: [] for number in upcoming}
+    for row in groups:
+        if row["queue"] in upcoming:
+            group = group_stats_of_row(row, upcoming[row["queue"]], claims.get(row["number"]))
+            by_queue[row["queue"]].append(group)
+    return Stats(
+        at,
+        [
+            QueueStats(
+                queue=queue_of_row(row), next=row["next"], floor=row["floor"], groups=by_queue[row["number"]]
+            )
+            for row in queues
+        ],
+    )

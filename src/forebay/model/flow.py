@@ -1,0 +1,42 @@
+"""Flows: what a message belongs to and what is to be done with it, as its headers say.
+
+Invariants: a flow is read from headers alone; the counts of a block add up to its length.
+"""
+
+from collections import Counter
+
+import msgspec
+
+from forebay.model.block import Block
+from forebay.model.columns import Headers
+
+
+class Flow(msgspec.Struct, frozen=True, order=True):
+    """The labels of a message; what it does not say is empty."""
+
+    name: str = ""
+    type: str = ""
+    action: str = ""
+
+
+NO_FLOW = Flow()
+"""The flow of messages that name none."""
+
+
+def flow_of(headers: Headers | None) -> Flow:
+    """Return the flow that headers name in `flow`, `flow_type` and `action`."""
+    if not headers:
+        return NO_FLOW
+    return Flow(headers.get("flow", ""), headers.get("flow_type", ""), headers.get("action", ""))
+
+
+def flow_counts(block: Block) -> dict[Flow, int]:
+    """Count the messages of a block by flow: by its table of headers, not message by message."""
+    table = block.header_table or [{}]
+    uses = {0: len(block)} if block.header_index is None else Counter(block.header_index)
+    counts: dict[Flow, int] = {}
+    for entry, count in uses.items():
+        if count:
+            flow = flow_of(table[entry])
+            counts[flow] = counts.get(flow, 0) + count
+    return counts

@@ -1,0 +1,110 @@
+"""Where tasks are, for people and programs: by queue, by flow, and who works on what."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import nullcontext
+from dataclasses import dataclass
+
+from forebay.log.seam import Log
+from forebay.log.values import Group, Queue, Stats
+from forebay.model import Flow
+from forebay.store.hysteresis import Mode
+from forebay.store.values import FlowStat, GroupState, QueueStat, Running, StoreStats
+from forebay.store.window import Window
+from forebay.warm.values import Shelf, ShelfStats
+
+
+def count_tasks(stats: Stats) -> StoreStats:
+    """Tasks by queue, from what the log knows."""
+    found = {}
+    for queue in stats.queues:
+        groups = queue.groups
+        ready = sum(g.ready + g.held - g.handed + g.due for g in groups)
+        taken = sum(g.handed for g in groups)
+        delayed = sum(g.deferred - g.due for g in groups)
+        found[queue.queue.number] = QueueStat(
+            queue_num=queue.queue.number,
+            total_tasks=ready + taken + delayed,
+            ready_tasks=ready,
+            taken_tasks=taken,
+            delayed_tasks=delayed,
+        )
+    return StoreStats(stats.at, found)
+
+
+@dataclass(slots=True)
+class _Count:
+    warm: int = 0
+    cold: int = 0
+    taken: int = 0
+    oldest_at: int | None = None
+
+    def wait(self, since: int | None) -> None:
+        if since is not None:
+            self.oldest_at = since if self.oldest_at is None else min(since, self.oldest_at)
+
+
+async def count_flows(
+    log: Log, queue: Queue, group: Group, shelf: Shelf, window: Window | None
+) -> tuple[list[FlowStat], GroupState]:
+    """One group: what its shelves hold, and what the log has beside, by flow; nothing moves in between."""
+    counts: dict[Flow, _Count] = {}
+    held: Sequence[ShelfStats] = ()
+    async with nullcontext() if window is None else window.still:
+        if window is not None:
+            held = await window.stats()
+        cold = await log.flows(group)
+    for stats in held:
+        for found in stats.flows:
+            count = counts.setdefault(found.flow, _Count())
+            count.warm += found.ready
+            count.cold += found.noted
+            count.taken += found.leased
+            count.wait(found.oldest_at)
+    for waiting in cold:
+        count = counts.setdefault(waiting.flow, _Count())
+        count.cold += waiting.count
+        count.wait(waiting.oldest_at)
+    state = GroupState(
+        queue=queue.name,
+        group=group.name,
+        mode=Mode.COLD if window is None else window.mode,
+        messages=sum(stats.messages for stats in held),
+        messages_max=shelf.messages_max,
+        bytes=sum(stats.bytes for stats in held),
+        bytes_max=shelf.bytes_max,
+    )
+    return [
+        FlowStat(
+            queue=queue.name,
+            group=group.name,
+            flow=flow,
+            warm=c.warm,
+            cold=c.cold,
+            taken=c.taken,
+            oldest_at=c.oldest_at,
+        )
+        for flow, c in sorted(counts.items())
+    ], state
+
+
+async def list_running(windows: Sequence[Window], limit: int) -> list[Running]:
+    """What is out with workers, longest first."""
+    found = [
+        Running(
+            queue=window.queue.name,
+            group=window.group.name,
+            flow=piece.parcel.flow,
+            first=piece.parcel.first + piece.offsets()[0],
+            count=len(piece.places),
+            attempts=piece.parcel.attempts,
+            worker=piece.worker,
+            since=piece.since,
+            deadline=piece.deadline,
+        )
+        for window in windows
+        for piece in await window.running(limit)
+    ]
+    found.sort(key=lambda r: (r.since, r.first))
+    return found[:limit]

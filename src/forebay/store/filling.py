@@ -1,0 +1,290 @@
+"""Filling a shelf from the log: what came due, what nobody has claimed, what was only noted.
+
+Invariants: nothing newer is brought while something older of the same flow (ordered: partition) is cold;
+what can't be handed out yet goes back to the log before anything else of its claim is offered; a fill
+that breaks off leaves a doubt behind, and the next one looks for claims that never came to the shelf.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from forebay.log.seam import Log
+from forebay.log.values import Claim, Claimed, Group, Queue, Room, Settlement
+from forebay.model import Block, Clock, Flow, mint, sequence_of
+from forebay.store.tail import Tail
+from forebay.store.tier import Tier
+from forebay.store.unpacking import Unpacked, defer, pick, unpack
+from forebay.warm.seam import EpochLost
+from forebay.warm.values import Fill, Parcel
+
+STEP_MESSAGES: Final = 1_000
+"""At most so many messages are claimed at once, so that the first of them are not kept waiting."""
+NOTED_MAX: Final = 10_000
+"""At most so many parcels are noted before the log is left alone."""
+PARCELS: Final = 20
+"""A shelf has room for so many parcels at least."""
+PARCEL_MESSAGES_MAX: Final = 250
+PARCEL_MESSAGES_MIN: Final = 10
+"""In a parcel of a flow that has to share the shelf with one that holds most of it."""
+HOG_SHARE: Final = 0.5
+"""A flow that holds more of the shelf than this makes room for others that wait in the log."""
+NEVER: Final = 1e9
+"""Seconds that nobody is silent for."""
+NO_TIME: Final = (1 << 62) - 1
+"""Later than any time: nothing is deferred."""
+
+
+class Filled(msgspec.Struct, frozen=True):
+    """What a fill brought, and what it found."""
+
+    brought: int
+    held: int
+    drained: bool
+    """Nothing is left in the log that could be handed out now."""
+    next_due_at: int | None
+    hog: Flow | None
+    """A flow that holds most of the shelf."""
+    noted: frozenset[Flow]
+    """Flows of which something is only noted."""
+
+
+class Filler:
+    """Fills the shelf of one group. One fill at a time."""
+
+    def __init__(self, log: Log, clock: Clock, queue: Queue, group: Group, tail: Tail) -> None:
+        self.queue = queue
+        self.log = log
+        self.clock = clock
+        self.group = group
+        self.tail = tail
+        self._decoded: tuple[tuple[int, bytes], Block] | None = None
+        self._doubt = False
+
+    async def fill(self, tier: Tier, next_due_at: int | None, *, share: bool) -> Filled | None:
+        """Bring what fits; None while somebody else is at it.
+
+        `next_due_at` says when something deferred comes due, if it is known; `share` makes room for flows
+        that wait behind one that holds most of the shelf.
+        """
+        fill = await tier.warm.begin(tier.shelf, tier.epoch or await tier.open())
+        if fill is None:
+            return None
+        doubt, self._doubt = fill.doubt or self._doubt, False
+        try:
+            filled = await _Work(self, tier, fill, next_due_at).run(doubt=doubt, share=share)
+            await tier.warm.end(tier.shelf, fill)
+        except BaseException:
+            self._doubt = True
+            await _end_in_doubt(tier, fill)
+            raise
+        return filled
+
+    async def block_of(self, claim: Claim) -> Block:
+        """The whole block of a claim, from memory where it is there."""
+        first = claim.block.first
+        key = first, claim.block.id  # a dead letter's own copy may begin where its block does
+        if self._decoded is not None and self._decoded[0] == key:
+            return self._decoded[1]
+        if claim.block.body:
+            block = claim.block.decode(self.queue.name, checked=True)
+        else:
+            block = self.tail.get(first) or await self.read(claim.first)
+        self._decoded = (key, block)
+        return block
+
+    async def read(self, message_id: int) -> Block:
+        """The block that holds a message, from the log."""
+        (stored,) = await self.log.read(self.queue, sequence_of(message_id), messages=1)
+        return stored.decode(self.queue.name)
+
+
+class _Work:
+    """One fill."""
+
+    def __init__(self, filler: Filler, tier: Tier, fill: Fill, next_due_at: int | None) -> None:
+        self._filler = filler
+        self._log = filler.log
+        self._group = filler.group
+        self._tier = tier
+        self._fill = fill
+        self._next_due_at = next_due_at
+        self._owner = tier.owner(fill.epoch)
+        self._held = fill.messages
+        self._bytes = fill.bytes
+        self._brought = 0
+        self._flows = dict(fill.flows)
+        self._noted = dict(fill.noted)
+        self._no_bytes = False
+        self._hogs: set[Flow] = set()
+        self._late: dict[str, int] = {}
+
+    @property
+    def _room(self) -> int:
+        return self._tier.shelf.messages_max - self._held
+
+    async def run(self, *, doubt: bool, share: bool) -> Filled:
+        hog = self._hog()
+        if share and hog is not None:
+            self._hogs.add(hog)
+        if doubt:
+            await self._recover()
+        if self._fill.noted and self._room > 0:
+            await self._bring_noted()
+        if self._is_due():
+            await self._bring_due()
+        drained = await self._bring_new() and not self._noted
+        noted = frozenset(self._noted)
+        return Filled(self._brought, self._held, drained, self._next_due_at, self._hog(), noted)
+
+    def _hog(self) -> Flow | None:
+        most = HOG_SHARE * self._tier.shelf.messages_max
+        if self._tier.shelf.ordered:
+            return None
+        return next((flow for flow, count in self._flows.items() if count > most), None)
+
+    async def _recover(self) -> None:
+        """Find the claims of this shelf that never came to it: the answer was lost, or a server died."""
+        known = await self._tier.warm.claims(self._tier.shelf, self._fill)
+        while True:
+            claimed = await self._log.reclaim(
+                self._group, self._owner, self._space(), of=[self._owner], silent_seconds=NEVER, besides=known
+            )
+            known.update(claim.token for claim in claimed.claims)
+            if not claimed.claims:
+                return
+            await self._offer(claimed)
+
+    async def _bring_noted(self) -> None:
+        noted = await self._tier.warm.noted(self._tier.shelf, self._fill, self._room, self._hogs)
+        blocks: dict[int, Block] = {}
+        parcels = []
+        for parcel in noted:
+            if len(parcel) > self._tier.shelf.messages_max or parcel.size > self._tier.shelf.bytes_max:
+                # The limits were lowered. It is cut anew once that costs nobody a lease.
+                if self._held:
+                    break
+                await self._tier.renew()
+                raise EpochLost("what was noted no longer fits on the shelf", hint="fill again")
+            if parcel.claim not in blocks:
+                blocks[parcel.claim] = await self._read_claim(parcel)
+            part = pick(blocks[parcel.claim], 0, parcel.offsets)
+            parcels.append(msgspec.structs.replace(parcel, block=part))
+            self._count_noted(parcel.flow, -1)
+        await self._put(parcels)
+
+    async def _read_claim(self, parcel: Parcel) -> Block:
+        """The messages of the claim that a parcel was cut from."""
+        first = sequence_of(parcel.first)
+        found = await self._log.read(self._filler.queue, first, messages=1)
+        if not found or not found[0].first <= parcel.first <= found[0].last:
+            # Dropped by retention, or a dead letter with a body of its own: the log knows what to do.
+            await self._tier.renew()
+            raise EpochLost("a block that was noted is no longer kept", hint="fill again")
+        stored = found[0]
+        begin = parcel.first - stored.first
+        return stored.decode(self._filler.queue.name).slice(begin, begin + parcel.count)
+
+    def _is_due(self) -> bool:
+        return self._room > 0 and (self._next_due_at is None or self._next_due_at <= self._filler.clock.now())
+
+    async def _bring_due(self) -> None:
+        while self._room > 0 and not self._is_held_up():
+            claimed = await self._log.due(self._group, self._owner, self._space())
+            self._next_due_at = NO_TIME if claimed.next_due_at is None else claimed.next_due_at
+            if not claimed.claims:
+                return
+            await self._offer(claimed)
+
+    async def _bring_new(self) -> bool:
+        """Claim what is new; tells whether that was all."""
+        while self._room > 0 and sum(self._noted.values()) < NOTED_MAX and not self._is_held_up():
+            known = self._filler.tail.known
+            claimed = await self._log.claim(self._group, self._owner, self._space(), known=known)
+            if not claimed.claims and not claimed.corrupt:
+                return True
+            await self._offer(claimed)
+            if self._hogs and self._brought:
+                break
+        return False
+
+    def _is_held_up(self) -> bool:
+        """Whether there are no bytes left for more: it would only be noted."""
+        return not self._hogs and self._no_bytes
+
+    def _space(self) -> Room:
+        messages = STEP_MESSAGES if self._hogs else min(self._room, STEP_MESSAGES)
+        return Room(max(1, messages), max(1, self._tier.shelf.bytes_max - self._bytes))
+
+    def _most(self) -> int:
+        """How many messages a parcel may have: few, where they have to fit in what others leave free."""
+        if self._hogs:
+            return PARCEL_MESSAGES_MIN
+        return max(1, min(PARCEL_MESSAGES_MAX, self._tier.shelf.messages_max // PARCELS))
+
+    async def _offer(self, claimed: Claimed) -> None:
+        """Bring claims to the shelf."""
+        now, shelf = self._filler.clock.now(), self._tier.shelf
+        self._late.clear()
+        parcels: list[Parcel] = []
+        settlements: list[Settlement] = []
+        for claim in claimed.claims:
+            block = await self._filler.block_of(claim)
+            unpacked = unpack(claim, block, now, self._filler.queue.settings, most=self._most())
+            if shelf.ordered:
+                unpacked = self._keep_behind(claim, unpacked, now)
+            parcels.extend(unpacked.parcels)
+            if unpacked.deferred or unpacked.dead:
+                settlements.append(claim.settle(deferred=unpacked.deferred, dead=unpacked.dead))
+        if settlements:
+            await self._log.commit(settlements=settlements, id=mint())
+            self._note_due(settlements)
+        await self._put(parcels)
+
+    def _keep_behind(self, claim: Claim, unpacked: Unpacked, now: int) -> Unpacked:
+        """In an ordered queue, what comes after a deferred message of its partition waits along."""
+        partition = claim.block.partition or ""
+        due_at = self._late.get(partition)
+        if due_at is not None:
+            behind = [o for parcel in unpacked.parcels for o in parcel.offsets]
+            waiting = defer(behind, due_at, claim.attempts, claim.prev_start_time)
+            unpacked = Unpacked((), unpacked.deferred + waiting, unpacked.dead)
+        if unpacked.deferred:
+            self._late[partition] = max(now, *(d.due_at for d in unpacked.deferred))
+        return unpacked
+
+    def _note_due(self, settlements: Sequence[Settlement]) -> None:
+        earliest = min((d.due_at for s in settlements for d in s.deferred), default=NO_TIME)
+        if self._next_due_at is not None and earliest < self._next_due_at:
+            self._next_due_at = earliest  # unless it isn't known what else is due
+
+    async def _put(self, parcels: Sequence[Parcel]) -> None:
+        if self._hogs:
+            parcels = [msgspec.structs.replace(p, block=None) if p.flow in self._hogs else p for p in parcels]
+        if not parcels:
+            return
+        noted = {parcel.key for parcel in await self._tier.warm.offer(self._tier.shelf, self._fill, parcels)}
+        for parcel in parcels:
+            if parcel.key in noted:
+                self._count_noted(parcel.flow, 1)
+                self._no_bytes = self._no_bytes or parcel.size > self._tier.shelf.bytes_max - self._bytes
+                continue
+            self._held += len(parcel)
+            self._bytes += parcel.size
+            self._brought += len(parcel)
+            self._flows[parcel.flow] = self._flows.get(parcel.flow, 0) + len(parcel)
+
+    def _count_noted(self, flow: Flow, change: int) -> None:
+        self._noted[flow] = self._noted.get(flow, 0) + change
+        if not self._noted[flow]:
+            del self._noted[flow]
+
+
+async def _end_in_doubt(tier: Tier, fill: Fill) -> None:
+    try:
+        await tier.warm.end(tier.shelf, fill, doubt=True)
+    except Exception:  # noqa: BLE001 - a fill that is never ended leaves the same doubt
+        return

@@ -1,0 +1,49 @@
+"""Who this process is, so that another one on the same machine can tell when it is gone.
+
+A name says the machine, its boot, the process-id namespace, the process and when it began. Only what
+can be told for certain counts as gone: for everybody else, silence decides.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import socket
+from pathlib import Path
+
+_PREFIX = "process"
+_PARTS = 7
+
+
+def process_name() -> str:
+    """A name for this process that nobody else has, nor will have."""
+    return "|".join((_PREFIX, *_place(), str(os.getpid()), _began(os.getpid()) or "", secrets.token_hex(4)))
+
+
+def is_gone(name: str) -> bool:
+    """Whether a name is that of a process on this machine that has ended."""
+    parts = name.split("|")
+    if len(parts) < _PARTS or parts[0] != _PREFIX or tuple(parts[1:4]) != _place():
+        return False
+    if not Path("/proc/self/stat").exists() or not parts[4].isdigit():
+        return False
+    return _began(int(parts[4])) != parts[5]
+
+
+def _place() -> tuple[str, str, str]:
+    boot = Path("/proc/sys/kernel/random/boot_id")
+    namespace = Path("/proc/self/ns/pid")
+    return (
+        socket.gethostname().replace("|", ""),
+        boot.read_text().strip()[:8] if boot.exists() else "",
+        str(namespace.readlink()) if namespace.is_symlink() else "",
+    )
+
+
+def _began(pid: int) -> str | None:
+    """When a process began, in ticks since boot; None when there is no such process, or it is a zombie."""
+    try:
+        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    except OSError:
+        return None
+    return None if fields[0] in {"Z", "X"} else fields[19]

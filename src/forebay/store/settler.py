@@ -1,0 +1,196 @@
+"""Settler: what became of messages of one group, first to the log, then off the shelf.
+
+Invariants: an outcome is in the log before the shelf forgets the message; a lease that is lost changes
+nothing; in an ordered queue whatever comes back takes the rest of its partition with it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from typing import Final
+
+from forebay.log.seam import Log
+from forebay.log.values import QueueSettings, Settlement
+from forebay.model import Clock, bitmap, mint
+from forebay.store.handing import lost_of, unmark, wanted_of
+from forebay.store.settling import Verdict, expiry_of, settlement_of, singly, withdrawal_of
+from forebay.store.tier import Tier
+from forebay.store.tiers import Tiers
+from forebay.warm.seam import WarmAway
+from forebay.warm.values import Lease, Leased
+
+EXPIRED_SECONDS: Final = 5.0
+"""How long the return of an expired lease may take before another server tries."""
+EXPIRED_STEP: Final = 1_000
+
+
+class Settler:
+    """See the module. It tells the window what that means for it.
+
+    `freed`: so many messages are off the shelf, and so many partitions may be handed out again; `readied`: so
+    many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        tiers: Tiers,
+        settings: QueueSettings,
+        *,
+        freed: Callable[[int, int], None],
+        readied: Callable[[int], None],
+        come_due: Callable[[int], None],
+        later: Callable[[float], None],
+    ) -> None:
+        self.settings = settings
+        self._log = log
+        self._clock = clock
+        self._tiers = tiers
+        self._freed = freed
+        self._readied = readied
+        self._come_due = come_due
+        self._later = later
+        self._owed: dict[Lease, tuple[Settlement, list[int]]] = {}
+
+    async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
+        """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
+        lost: list[int] = []
+        if not self.settings.ordered:
+            unused = {lease: list(v.released) for lease, v in verdicts.items() if v.released}
+            if unused:
+                lost.extend(await self._release(unused))
+                verdicts = {lease: v.without_released() for lease, v in verdicts.items()}
+                verdicts = {lease: v for lease, v in verdicts.items() if v.offsets()}
+        for tier, mine in self._tiers.split(verdicts):
+            lost.extend(await self._settle(tier, mine))
+        return lost
+
+    async def expire(self, tier: Tier) -> None:
+        """Bring back what was leased for too long: an attempt more, or a dead letter."""
+        while True:
+            expired = await self._tiers.call(
+                tier, lambda t, e: t.warm.expire(t.shelf, e, EXPIRED_STEP, EXPIRED_SECONDS)
+            )
+            if not expired:
+                return
+            now = self._clock.now()
+            await self._commit(
+                tier,
+                wanted_of(expired),
+                {piece.lease: expiry_of(piece, now, self.settings) for piece in expired},
+                {piece.lease: piece.parcel.partition or "" for piece in expired},
+            )
+
+    async def _settle(self, tier: Tier, verdicts: Mapping[Lease, Verdict]) -> list[int]:
+        wanted = {lease: v.offsets() for lease, v in verdicts.items()}
+        held = await self._held_of(tier, wanted)
+        lost = lost_of(wanted, held)
+        if not held:
+            return lost
+        kept = {
+            lease: verdicts[lease] if len(offsets) == len(wanted[lease]) else verdicts[lease].only(offsets)
+            for lease, offsets in held.items()
+        }
+        now, settings = self._clock.now(), self.settings
+        settlements = {lease: settlement_of(lease, v, now, settings) for lease, v in kept.items()}
+        returning = {lease: v.partition for lease, v in kept.items() if v.returns}
+        return lost + await self._commit(tier, held, settlements, returning)
+
+    async def _held_of(self, tier: Tier, wanted: Mapping[Lease, Sequence[int]]) -> dict[Lease, list[int]]:
+        try:
+            return await tier.warm.held(tier.shelf, wanted)
+        except WarmAway:
+            # The log knows whether the claim is still ours, which is what counts.
+            self._tiers.fall_back()
+            return {lease: list(offsets) for lease, offsets in wanted.items()}
+
+    async def _commit(
+        self,
+        tier: Tier,
+        wanted: Mapping[Lease, Sequence[int]],
+        settlements: Mapping[Lease, Settlement],
+        returning: Mapping[Lease, str],
+    ) -> list[int]:
+        """Commit settlements, then take their messages off the shelf; returns the ids that came too late.
+
+        In an ordered queue the rest of a partition goes back along with what goes back of it: `returning`
+        says the partition of each lease of which something does.
+        """
+        rest: dict[Lease, tuple[Settlement, list[int]]] = {}
+        try:
+            if tier.shelf.ordered:
+                for partition, due_at in self._due_of(settlements, returning).items():
+                    for piece in await self._withdraw(tier, partition):
+                        rest[piece.lease] = (withdrawal_of(piece, due_at), piece.offsets())
+            everything = [*settlements.values(), *(settlement for settlement, _ in rest.values())]
+            receipt = await self._log.commit(settlements=everything, id=mint())
+        except BaseException:
+            if rest:  # the shelf has forgotten some of it: it is said again until the log has heard
+                self._owed.update(rest)
+                self._later(1.0)
+            raise
+        gone = {**wanted, **{lease: offsets for lease, (_, offsets) in rest.items()}}
+        late: list[int] = []
+        if receipt.conflicts:
+            late = await self._settle_singly([everything[i] for i in receipt.conflicts])
+        try:
+            await tier.warm.finish(tier.shelf, gone)
+        except WarmAway:
+            self._tiers.fall_back()  # what the shelf still holds of it is refused when it is marked
+        self._freed(sum(map(len, gone.values())), len(gone) if tier.shelf.ordered else 0)
+        due = [d.due_at for s in everything for d in s.deferred]
+        if due:
+            self._come_due(min(due))
+        return late
+
+    def _due_of(
+        self, settlements: Mapping[Lease, Settlement], returning: Mapping[Lease, str]
+    ) -> dict[str, int]:
+        """When the rest of each partition may come again: with the last that goes back of it."""
+        due: dict[str, int] = {}
+        for lease, partition in returning.items():
+            times = [d.due_at for d in settlements[lease].deferred]
+            due[partition] = max([due.get(partition, self._clock.now()), *times])
+        return due
+
+    async def _settle_singly(self, conflicts: Sequence[Settlement]) -> list[int]:
+        """Settle what conflicts as a whole message by message; returns the ids that came too late.
+
+        Some may have been settled before, by a call whose answer was lost: the others must not be lost too.
+        """
+        parts = [part for settlement in conflicts for part in singly(settlement)]
+        receipt = await self._log.commit(settlements=parts, id=mint())
+        return [parts[i].first + bitmap.indexes(parts[i].finished())[0] for i in receipt.conflicts]
+
+    async def _withdraw(self, tier: Tier, partition: str) -> list[Leased]:
+        if tier.epoch is None:
+            return []
+        return await self._tiers.call(tier, lambda t, e: t.warm.withdraw(t.shelf, e, partition))
+
+    async def pay(self) -> None:
+        """Say again what was withdrawn and may not have come to the log; what has come is a conflict now."""
+        if not self._owed:
+            return
+        owed, self._owed = self._owed, {}
+        try:
+            await self._log.commit(settlements=[s for s, _ in owed.values()], id=mint())
+        except BaseException:
+            self._owed.update(owed)
+            raise
+        for tier, mine in self._tiers.split({lease: offsets for lease, (_, offsets) in owed.items()}):
+            with suppress(WarmAway):
+                await tier.warm.finish(tier.shelf, mine)
+        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred))
+
+    async def _release(self, wanted: Mapping[Lease, Sequence[int]]) -> list[int]:
+        """Make tasks of an unordered queue ready again, unused; returns the ids whose lease was lost."""
+        lost: list[int] = []
+        for tier, mine in self._tiers.split(wanted):
+            held = await tier.warm.held(tier.shelf, mine)
+            lost.extend(lost_of(mine, held))
+            await self._log.mark([unmark(lease, offsets) for lease, offsets in held.items()])
+            await tier.warm.release(tier.shelf, held)
+            self._readied(sum(map(len, held.values())))
+        return lost

@@ -1,0 +1,181 @@
+"""What workers say about their tasks, as settlements for the log. Pure functions.
+
+The table of attempts: a task that comes back, by retry or because its lease expired, counts one attempt
+more, and its start time becomes the previous one. One that was never handed out, or is released unused,
+comes back as it was.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TypeVar
+
+import msgspec
+
+from forebay.log.values import Death, Deferral, QueueSettings, Settlement
+from forebay.model import Rejected, bitmap
+from forebay.store.giving_up import is_last, last_words, without_start
+from forebay.store.unpacking import defer
+from forebay.store.values import Task
+from forebay.warm.values import Lease, Leased
+
+Value = TypeVar("Value", bound=int | None)
+
+
+@dataclass(slots=True)
+class Verdict:
+    """What became of tasks of one lease, by their offsets in the claim."""
+
+    done: list[int] = field(default_factory=list)
+    retried: dict[int, tuple[int, Task]] = field(default_factory=dict)
+    """Back at a time."""
+    released: dict[int, Task] = field(default_factory=dict)
+    """Back unused."""
+    dead: dict[int, tuple[str, Task]] = field(default_factory=dict)
+    """Given up for a reason."""
+    partition: str = ""
+    worker: str = ""
+
+    @property
+    def returns(self) -> bool:
+        """Whether anything comes back."""
+        return bool(self.retried or self.released)
+
+    def offsets(self) -> list[int]:
+        """All tasks that it is about."""
+        if not (self.retried or self.released or self.dead):
+            return self.done
+        return [*self.done, *self.retried, *self.released, *self.dead]
+
+    def without_released(self) -> Verdict:
+        """The verdict on the others."""
+        return Verdict(self.done, self.retried, {}, self.dead, self.partition, self.worker)
+
+    def only(self, offsets: Sequence[int]) -> Verdict:
+        """The verdict on some of the tasks."""
+        kept = set(offsets)
+        if len(kept) == len(self.done) + len(self.retried) + len(self.released) + len(self.dead):
+            return self
+        return Verdict(
+            [o for o in self.done if o in kept],
+            {o: v for o, v in self.retried.items() if o in kept},
+            {o: v for o, v in self.released.items() if o in kept},
+            {o: v for o, v in self.dead.items() if o in kept},
+            self.partition,
+            self.worker,
+        )
+
+
+class Ballot:
+    """Verdicts on tasks, by group and lease."""
+
+    def __init__(self, worker: str) -> None:
+        self.verdicts: dict[int, dict[Lease, Verdict]] = {}
+        self._worker = worker
+
+    def of(self, task: object) -> Verdict:
+        """The verdict on the lease of a task."""
+        if not isinstance(task, Task):
+            hint = "pass the task itself: an id doesn't say under whose lease it is"
+            raise Rejected(f"{task!r} is no task", hint=hint)
+        mine = self.verdicts.setdefault(task.lease.group, {})
+        if task.lease not in mine:
+            mine[task.lease] = Verdict(partition=task.partition, worker=self._worker)
+        return mine[task.lease]
+
+    def done(self, tasks: Iterable[Task]) -> None:
+        """Count tasks as done; those of one lease mostly come together."""
+        listed = list(tasks)
+        leases = [getattr(task, "lease", None) for task in listed]
+        if listed and leases[0] is not None and leases.count(leases[0]) == len(leases):
+            first = listed[0].lease.first
+            self.of(listed[0]).done += [task.id - first for task in listed]
+            return
+        for task in listed:
+            self.of(task).done.append(task.id - task.lease.first)
+
+
+def settlement_of(lease: Lease, verdict: Verdict, now: int, settings: QueueSettings) -> Settlement:
+    """What the log is told of a verdict."""
+    dead = [_death(o, reason, lease.attempts, task) for o, (reason, task) in verdict.dead.items()]
+    deferred: list[Deferral] = []
+    if verdict.retried and is_last(lease.attempts, settings):
+        reason = last_words(lease.attempts)
+        dead += [_death(o, reason, lease.attempts + 1, task) for o, (_, task) in verdict.retried.items()]
+    else:
+        for due_at, offsets in _by_value({o: due for o, (due, _) in verdict.retried.items()}).items():
+            deferred.extend(defer(offsets, due_at, lease.attempts + 1, lease.start_time))
+    for previous, offsets in _by_value({o: t.prev_start_time for o, t in verdict.released.items()}).items():
+        deferred.extend(defer(offsets, now, lease.attempts, previous))
+    done = b""
+    if verdict.done:
+        is_all = len(verdict.done) == lease.count == len(set(verdict.done))
+        done = bitmap.full(lease.count) if is_all else bitmap.of(verdict.done, lease.count)
+    return _settlement(lease, done, deferred, dead, verdict.worker)
+
+
+def expiry_of(piece: Leased, now: int, settings: QueueSettings) -> Settlement:
+    """What the log is told when a lease has expired; a lease of nobody is no attempt."""
+    lease, parcel, offsets = piece.lease, piece.parcel, piece.offsets()
+    if not piece.worker:
+        return withdrawal_of(piece, now)
+    if is_last(lease.attempts, settings):
+        assert parcel.block is not None, "a lease without bodies"
+        reason = f"{last_words(lease.attempts)}, the last time without an answer"
+        dead = [
+            Death(o, reason, lease.attempts + 1, without_start(parcel.block.message(place)))
+            for o, place in zip(offsets, piece.places, strict=True)
+        ]
+        return _settlement(lease, b"", (), dead, piece.worker)
+    deferred = defer(offsets, now, lease.attempts + 1, lease.start_time)
+    return _settlement(lease, b"", deferred, (), piece.worker)
+
+
+def singly(settlement: Settlement) -> list[Settlement]:
+    """The same, message by message: where some were settled before, the others still can be."""
+    bare = msgspec.structs.replace(settlement, done=b"", deferred=(), dead=())
+    replace = msgspec.structs.replace
+    return [
+        *(replace(bare, done=bitmap.of([o], bare.count)) for o in bitmap.indexes(settlement.done)),
+        *(
+            replace(bare, deferred=(replace(d, offset=o, count=1),))
+            for d in settlement.deferred
+            for o in range(d.offset, d.offset + d.count)
+        ),
+        *(replace(bare, dead=(death,)) for death in settlement.dead),
+    ]
+
+
+def withdrawal_of(piece: Leased, due_at: int) -> Settlement:
+    """What the log is told of messages that go back without having been handed out."""
+    lease = piece.lease
+    deferred = defer(piece.offsets(), due_at, lease.attempts, piece.parcel.prev_start_time)
+    return _settlement(lease, b"", deferred, (), "")
+
+
+def _settlement(
+    lease: Lease, done: bytes, deferred: Iterable[Deferral], dead: Iterable[Death], worker: str
+) -> Settlement:
+    return Settlement(
+        group=lease.group,
+        token=lease.claim,
+        first=lease.first,
+        count=lease.count,
+        done=done,
+        deferred=tuple(deferred),
+        dead=tuple(dead),
+        worker=worker,
+    )
+
+
+def _death(offset: int, reason: str, attempts: int, task: Task) -> Death:
+    return Death(offset, reason, attempts, task.message())
+
+
+def _by_value(values: Mapping[int, Value]) -> dict[Value, list[int]]:
+    """Offsets by what they have in common, ascending."""
+    grouped: dict[Value, list[int]] = {}
+    for offset in sorted(values):
+        grouped.setdefault(values[offset], []).append(offset)
+    return grouped

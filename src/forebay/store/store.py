@@ -1,0 +1,586 @@
+"""Store: queues whose messages are handed to workers under leases, on any log and any warm tier.
+
+Invariants: what is put is in the log before the call returns; what is settled is in the log before the
+call returns; a task has one live lease; settling with a lease that is lost is a conflict, and changes
+nothing. Everything that is bounded by a queue's settings is bounded per group.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from datetime import datetime, timedelta
+from os import getpid
+from socket import gethostname
+from time import monotonic
+from types import TracebackType
+from typing import Any, Final, Self
+
+import msgspec
+
+from forebay.log.seam import Log
+from forebay.log.values import Append, DeadLetter, Group, Owner, Queue, Start
+from forebay.model import (
+    Block,
+    Clock,
+    LeaseLost,
+    Message,
+    Rejected,
+    SystemClock,
+    Unavailable,
+    UnknownGroup,
+    from_datetime,
+    queue_of,
+)
+from forebay.store.counting import count_flows, count_tasks, list_running
+from forebay.store.letters import PAGE, Letters, change, select
+from forebay.store.process import is_gone, process_name
+from forebay.store.settling import Ballot
+from forebay.store.tail import Tail
+from forebay.store.tiers import SECOND
+from forebay.store.values import (
+    DEFAULT_GROUP,
+    FlowStat,
+    FlowStats,
+    GroupState,
+    Peeked,
+    Retry,
+    Running,
+    StoreStats,
+    Task,
+)
+from forebay.store.window import Window
+from forebay.warm.memory import MemoryWarm
+from forebay.warm.seam import Warm
+from forebay.warm.values import Lease, Shelf
+
+OWNER_SILENT_SECONDS: Final = 30.0
+"""Claims of a process that was not heard of for so long go to others."""
+TICK_SECONDS: Final = 5.0
+"""The safety net: nothing that works relies on it."""
+SHARED_TICK_SECONDS: Final = 0.5
+"""How often the loss of a shared tier is looked for, when nothing else notices it."""
+COUNT_MAX: Final = 10_000
+LISTED_MAX: Final = 5
+"""Ids that an error names."""
+
+
+class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What a store can be told; a queue's own settings come first."""
+
+    in_memory_queue_size: int = 5_000
+    """Messages of a group in the warm tier at most."""
+    in_memory_queue_bytes: int = 64 << 20
+    """The same in bytes of payload."""
+    tail_bytes: int = 8 << 20
+    """Payload of newly put blocks that is kept for workers that wait, per queue."""
+
+
+class Store:
+    """See the module. Opened with `async with`; the log and the tier are opened with it.
+
+    `worker` is who takes tasks, for people; `name` is who holds claims, for the log: this process.
+    """
+
+    def __init__(
+        self,
+        log: Log,
+        warm: Warm | None = None,
+        *,
+        clock: Clock | None = None,
+        settings: StoreSettings | None = None,
+        worker: str | None = None,
+        name: str | None = None,
+    ) -> None:
+        self.log = log
+        self.settings = settings or StoreSettings()
+        self._name = name or process_name()
+        self._worker = worker or f"{gethostname()}:{getpid()}"
+        self._clock = clock or SystemClock()
+        self._elapsed = monotonic if clock is None else lambda: clock.now() / SECOND
+        self._own = MemoryWarm(self._name, clock=clock)
+        self._shared = warm
+        self._queues: dict[str, Queue] = {}
+        self._windows: dict[tuple[int, str], Window] = {}
+        self._by_group: dict[int, Window] = {}
+        self._tails: dict[int, Tail] = {}
+        self._ticker: asyncio.Task[None] | None = None
+        self._opening = asyncio.Lock()
+
+    async def __aenter__(self) -> Self:
+        await self.log.__aenter__()
+        try:
+            if self._shared is not None:
+                await self._shared.__aenter__()
+                self._shared.listen(self._heard)
+            await self._retire_gone()
+        except BaseException as error:
+            await self.__aexit__(type(error), error, error.__traceback__)
+            raise
+        self._ticker = asyncio.get_running_loop().create_task(self._tick_forever())
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._ticker is not None:
+            self._ticker.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._ticker
+        for window in self._windows.values():
+            await window.close()
+        self._windows.clear()
+        self._by_group.clear()
+        if self._shared is not None:
+            await self._shared.__aexit__(kind, error, trace)
+        await self.log.__aexit__(kind, error, trace)
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        """Make a queue with its group `workers`, or return the one of that name as it is."""
+        queue = await self.log.create_queue(name, settings, number=number)
+        await self.log.create_group(queue, DEFAULT_GROUP)
+        self._queues[name] = queue
+        return queue
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        """Change settings of a queue; what isn't named keeps its value."""
+        queue = await self.log.configure_queue(name, settings)
+        self._adopt(queue)
+        return queue
+
+    async def pause(self, name: str) -> Queue:
+        """Hand out nothing more of a queue until it is resumed; pushes and settling go on."""
+        return await self.configure_queue(name, {"paused": True})
+
+    async def resume(self, name: str) -> Queue:
+        """Hand out again."""
+        return await self.configure_queue(name, {"paused": False})
+
+    async def queue(self, name: str) -> Queue:
+        """The queue of that name, as the log has it now."""
+        return await self.log.queue(name)
+
+    async def queues(self) -> list[Queue]:
+        """All queues, by number."""
+        return await self.log.queues()
+
+    async def delete_queue(self, name: str) -> bool:
+        """Remove a queue with all that is in it."""
+        queue = self._queues.pop(name, None)
+        if queue is not None:
+            for window in [w for w in self._windows.values() if w.group.queue == queue.number]:
+                await self._drop(window)
+            self._tails.pop(queue.number, None)
+        return await self.log.delete_queue(name)
+
+    async def create_group(self, queue: str, name: str, start: Start = "earliest") -> Group:
+        """Make a group with its own view of a queue, or return the one of that name."""
+        return await self.log.create_group(await self._queue(queue), name, start)
+
+    async def groups(self, queue: str) -> list[Group]:
+        """The groups of a queue."""
+        return await self.log.groups(await self._queue(queue))
+
+    async def delete_group(self, queue: str, name: str) -> bool:
+        """Remove a group."""
+        held = await self._queue(queue)
+        window = self._windows.get((held.number, name))
+        if window is not None:
+            await self._drop(window)
+        for group in await self.log.groups(held):
+            if group.name == name:
+                return await self.log.delete_group(group)
+        return False
+
+    # The five verbs, and those beside them
+
+    async def put_task(
+        self,
+        queue: str,
+        *tasks: bytes | Message,
+        partition: str = "",
+        headers: dict[str, str] | None = None,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+        id: bytes | None = None,
+    ) -> list[int]:
+        """Put tasks in a queue, all or none; their ids, in order. Durable when it returns.
+
+        They become available at once, at `start_time` (µs, or aware), or after `delay` (seconds). What is
+        said here holds for tasks given as bytes; a `Message` says it itself. `id` (16 bytes, see `mint`)
+        makes the call repeatable.
+        """
+        held = await self._queue(queue)
+        begins = self._start_time(start_time, delay)
+        messages = [
+            Message(task, partition, None, headers, begins)
+            if isinstance(task, bytes)
+            else _later(task, begins)
+            for task in tasks
+        ]
+        if not messages:
+            raise Rejected("there is no task to put", hint="give one or more")
+        return await self.put(held, Block.of(messages, id=id, created_at=self._clock.now()))
+
+    async def put(self, queue: Queue, block: Block) -> list[int]:
+        """Put a whole block; the ids of its messages, in order."""
+        receipt = await self.log.commit([Append.of(queue, block)])
+        (appended,) = receipt.appended
+        tail = self._tails.get(queue.number)
+        if tail is not None:
+            if appended.count == len(block) and not appended.known:
+                tail.add(appended.first, block)
+            for window in self._windows.values():
+                if window.group.queue == queue.number:
+                    window.nudge()
+        if self._shared is not None:
+            with suppress(Unavailable):
+                await self._shared.announce(queue.number)
+        return appended.ids()
+
+    async def get_task(
+        self,
+        queue: str,
+        count: int = 1,
+        *,
+        group: str = DEFAULT_GROUP,
+        worker: str | None = None,
+        wait_seconds: float = 0.0,
+        visibility_seconds: float | None = None,
+    ) -> list[Task]:
+        """Take up to `count` tasks; nobody else gets them until the visibility timeout.
+
+        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here.
+        """
+        _checked(count)
+        window = await self._window(queue, group)
+        seconds = _seconds(visibility_seconds, window.queue.settings.visibility_seconds)
+        try:
+            return await window.take(count, worker or self._worker, seconds, wait_seconds)
+        except UnknownGroup:
+            await self._drop(window)  # another server deleted it; if it made it anew, the next call finds it
+            raise
+
+    async def done_task(self, tasks: Iterable[Task]) -> None:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
+        await self.settle(done=tasks)
+
+    async def retry_task(
+        self,
+        tasks: Iterable[Task | Retry],
+        *,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
+        begins = self._start_time(start_time, delay) or self._clock.now()
+        await self.settle(retry=[t if isinstance(t, Retry) else Retry(t, begins) for t in tasks])
+
+    async def bury(self, tasks: Iterable[Task], reason: str) -> None:
+        """Tasks become dead letters."""
+        await self.settle(bury=tasks, reason=reason)
+
+    async def release(self, tasks: Iterable[Task]) -> None:
+        """Tasks go back unused, and count no attempt."""
+        await self.settle(release=tasks)
+
+    async def extend(self, tasks: Iterable[Task], seconds: float | None = None) -> None:
+        """Keep tasks for so many seconds from now (else for the visibility timeout).
+
+        Tasks that were taken together share a lease where they come from one block, and are extended
+        together.
+        """
+        by_group: dict[int, dict[Lease, list[int]]] = {}
+        for task in tasks:
+            by_group.setdefault(task.lease.group, {}).setdefault(task.lease, []).append(task.id)
+        lost: list[int] = []
+        for number, leases in by_group.items():
+            window = self._by_group.get(number) or await self._window_of(number, next(iter(leases)))
+            longer = _seconds(seconds, window.queue.settings.visibility_seconds)
+            gone = await window.extend(list(leases), longer)
+            lost.extend(task_id for lease in gone for task_id in leases[lease])
+        _raise_for(lost)
+
+    async def settle(
+        self,
+        *,
+        done: Iterable[Task] = (),
+        retry: Iterable[Retry] = (),
+        bury: Iterable[Task] = (),
+        release: Iterable[Task] = (),
+        reason: str = "",
+    ) -> None:
+        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
+        ballot = Ballot(self._worker)
+        ballot.done(done)
+        for item in retry:
+            task = item.task
+            ballot.of(task).retried[task.id - task.lease.first] = (item.next_start_time, task)
+        for task in bury:
+            ballot.of(task).dead[task.id - task.lease.first] = (reason, task)
+        for task in release:
+            ballot.of(task).released[task.id - task.lease.first] = task
+        lost: list[int] = []
+        for number, mine in ballot.verdicts.items():
+            window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
+            lost.extend(await window.settle(mine))
+        _raise_for(lost)
+
+    # Dead letters
+
+    async def dead_letters(
+        self, queue: str, *, group: str = DEFAULT_GROUP, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """What was given up, by message id, from the first id past `after` on."""
+        return await self.log.dead_letters((await self._window(queue, group)).group, after=after, limit=limit)
+
+    async def redrive(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Letters:
+        """Hand dead letters out again, as on their first day: those named, or all of the group.
+
+        `reason` leaves only those whose reason contains it. With `dry_run` nothing is changed.
+        """
+        window = await self._window(queue, group)
+        pages = select(self.log, window.group, ids, reason)
+        letters = await change(pages, lambda page: self.log.redrive(window.group, page), dry_run=dry_run)
+        if letters and not dry_run:
+            window.come_due(self._clock.now())
+        return letters
+
+    async def purge(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Letters:
+        """Do away with dead letters: those named, or all of the group; see `redrive`."""
+        window = await self._window(queue, group)
+        pages = select(self.log, window.group, ids, reason)
+        return await change(pages, lambda page: self.log.purge(window.group, page), dry_run=dry_run)
+
+    async def undo(self, queue: str, letters: Letters, *, group: str = DEFAULT_GROUP) -> Letters:
+        """Undo a redrive or a purge; returns the letters that are dead letters again.
+
+        What was redriven and is no longer in the log alone, but ready or with a worker, stays as it is.
+        """
+        held = (await self._window(queue, group)).group
+        changed: list[int] = []
+        for begin in range(0, len(letters.ids), PAGE):
+            changed.extend(await self.log.restore(held, letters.ids[begin : begin + PAGE]))
+        return Letters(changed)
+
+    # Looking
+
+    async def get_stat(self) -> StoreStats:
+        """Where the tasks of all queues are.
+
+        A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        """
+        return count_tasks(await self.log.stats())
+
+    async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
+        """Look at what would be handed out next, without taking it."""
+        return await (await self._window(queue, group)).peek(_checked(count))
+
+    async def flow_stats(self) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
+        at, flows, states = self._clock.now(), list[FlowStat](), list[GroupState]()
+        for queue in await self.log.queues():
+            for group in await self.log.groups(queue):
+                window = self._windows.get((queue.number, group.name))
+                shelf = self._shelf(queue, group)
+                rows, state = await count_flows(self.log, queue, group, shelf, window)
+                flows.extend(rows)
+                states.append(state)
+        return FlowStats(at, flows, states)
+
+    async def running(self, limit: int = 100) -> list[Running]:
+        """Tasks that are out with workers, longest first."""
+        return await list_running(list(self._windows.values()), limit)
+
+    # Time
+
+    async def tick(self) -> None:
+        """Do what is due now. Happens by itself; tests with a clock of their own call it."""
+        for window in list(self._windows.values()):
+            await window.tick()
+
+    async def _tick_forever(self) -> None:
+        period = TICK_SECONDS if self._shared is None else SHARED_TICK_SECONDS
+        rounds = 0
+        while True:
+            await asyncio.sleep(period)
+            rounds += 1
+            with suppress(Unavailable):
+                if rounds * period >= TICK_SECONDS:
+                    rounds = 0
+                    await self._keep_up()
+                for window in list(self._windows.values()):
+                    await self._tend(window)
+
+    async def _tend(self, window: Window) -> None:
+        """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
+        try:
+            await window.beat()
+            await window.tick()
+        except Unavailable:
+            return
+        except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
+            text = f"the upkeep of {window.shelf.name} failed"
+            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
+
+    async def _keep_up(self) -> None:
+        """See what other servers changed, and take over from those that are gone."""
+        for queue in await self.log.queues():
+            self._adopt(queue)
+        owners = await self._retire_gone()
+        for window in list(self._windows.values()):
+            for tier in window.tiers.all:
+                with suppress(Unavailable):
+                    await tier.give_back_lost(owners)
+
+    async def _retire_gone(self) -> list[Owner]:
+        """Take over from processes that are gone; all owners, as they were before."""
+        owners = await self.log.owners()
+        newest = max((owner.beat_at for owner in owners), default=0)
+        for owner in owners:
+            silent = owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
+            mine = owner.name.startswith(self._name)
+            if not mine and (silent or is_gone(owner.name)):
+                await self.log.retire(owner.name)
+        return owners
+
+    # Look-ups
+
+    async def _queue(self, name: str) -> Queue:
+        held = self._queues.get(name)
+        if held is None:
+            held = self._queues[name] = await self.log.queue(name)
+        return held
+
+    async def _window(self, queue: str, group: str) -> Window:
+        held = await self._queue(queue)
+        window = self._windows.get((held.number, group))
+        if window is not None:
+            return window
+        async with self._opening:
+            window = self._windows.get((held.number, group))
+            return window or await self._open_window(held, group)
+
+    async def _open_window(self, queue: Queue, name: str) -> Window:
+        groups = await self.log.groups(queue)
+        group = next((g for g in groups if g.name == name), None)
+        if group is None and name == DEFAULT_GROUP:
+            group = await self.log.create_group(queue, name)
+        if group is None:
+            text = f"queue {queue.name!r} has no group {name!r}"
+            raise UnknownGroup(text, hint="create it with create_group, and say where it starts")
+        tail = self._tails.setdefault(queue.number, Tail(self.settings.tail_bytes))
+        shelf = self._shelf(queue, group)
+        window = Window(
+            self.log,
+            self._clock,
+            queue,
+            group,
+            shelf=shelf,
+            tail=tail,
+            own=self._own,
+            shared=self._shared,
+            elapsed=self._elapsed,
+        )
+        self._windows[queue.number, name] = self._by_group[group.number] = window
+        if self._shared is not None:
+            await window.tick()  # leases that expired while nobody looked
+        return window
+
+    async def _window_of(self, number: int, lease: Lease) -> Window:
+        """The window of a lease that was taken elsewhere."""
+        for queue in await self.log.queues():
+            if queue.number == queue_of(lease.first):
+                for group in await self.log.groups(queue):
+                    if group.number == number:
+                        return await self._window(queue.name, group.name)
+        raise UnknownGroup(f"there is no group {number}", hint="it was deleted, and its tasks with it")
+
+    def _shelf(self, queue: Queue, group: Group) -> Shelf:
+        settings = queue.settings
+        return Shelf(
+            queue.number,
+            group.number,
+            f"{queue.name}/{group.name}",
+            settings.in_memory_queue_size or self.settings.in_memory_queue_size,
+            settings.in_memory_queue_bytes or self.settings.in_memory_queue_bytes,
+            settings.ordered,
+        )
+
+    def _adopt(self, queue: Queue) -> None:
+        """Go on with settings as they are now."""
+        self._queues[queue.name] = queue
+        for window in self._windows.values():
+            if window.group.queue == queue.number and window.queue != queue:
+                window.configure(queue, self._shelf(queue, window.group))
+
+    async def _drop(self, window: Window) -> None:
+        self._windows.pop((window.group.queue, window.group.name), None)
+        self._by_group.pop(window.group.number, None)
+        await window.close()
+
+    def _heard(self, queue: int, group: int | None) -> None:
+        """A server has put something, or has filled a shelf."""
+        for window in self._windows.values():
+            if window.group.queue == queue and group in (None, window.group.number):
+                window.hear(filled=group is not None)
+
+    def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:
+        if start_time is not None and delay is not None:
+            raise Rejected("both start_time and delay are given", hint="give one of them")
+        if delay is not None:
+            seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+            if not 0 <= seconds < float("inf"):
+                raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more")
+            return self._clock.now() + round(seconds * SECOND)
+        return from_datetime(start_time) if isinstance(start_time, datetime) else start_time
+
+
+def _seconds(given: float | None, default: float) -> float:
+    """How long a lease holds."""
+    if given is not None and not 0 <= given < float("inf"):
+        raise Rejected(f"a lease of {given} seconds", hint="give more than 0, or nothing for the queue's own")
+    return given or default
+
+
+def _later(message: Message, begins: int | None) -> Message:
+    return message if begins is None else msgspec.structs.replace(message, start_time=begins)
+
+
+def _checked(count: int) -> int:
+    if not 1 <= count <= COUNT_MAX:
+        raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
+    return count
+
+
+def _raise_for(lost: Sequence[int]) -> None:
+    if lost:
+        listed = ", ".join(map(str, sorted(lost)[:LISTED_MAX])) + (", ..." if len(lost) > LISTED_MAX else "")
+        raise LeaseLost(
+            f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed}",
+            hint="drop the work; they are handed out again, or were settled before",
+        )

@@ -1,0 +1,126 @@
+"""What the store gives and takes: tasks, retries, and where everything is."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from forebay.model import Flow, Message
+from forebay.store.hysteresis import Mode
+from forebay.warm.values import Lease
+
+DEFAULT_GROUP = "workers"
+"""The group that every queue has."""
+
+
+class Task(msgspec.Struct, frozen=True, gc=False):
+    """A message that was handed to a worker, with the lease under which it is settled. Times in µs."""
+
+    id: int
+    queue_num: int
+    data: bytes
+    attempts: int
+    """How often it came back; 0 for the first time."""
+    created_at: int
+    start_time: int
+    """When it became available this time."""
+    prev_start_time: int | None
+    """When it became available the time before; None the first time."""
+    lease: Lease
+    deadline: int
+    """Until when the lease holds, unless it is extended."""
+    partition: str = ""
+    transaction_id: str | None = None
+    headers: dict[str, str] | None = None
+
+    def message(self) -> Message:
+        """The message that it is about."""
+        return Message(self.data, self.partition, self.transaction_id, self.headers)
+
+
+class Peeked(msgspec.Struct, frozen=True):
+    """A message that is ready, looked at without being taken; fields as those of a task."""
+
+    id: int
+    queue_num: int
+    data: bytes
+    attempts: int
+    created_at: int
+    start_time: int
+    prev_start_time: int | None
+    partition: str
+    transaction_id: str | None
+    headers: dict[str, str] | None
+
+
+class Retry(msgspec.Struct, frozen=True):
+    """A task that comes back at a time (µs)."""
+
+    task: Task
+    next_start_time: int
+
+
+class QueueStat(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the tasks of one queue are; a queue with several groups has a task per message and group."""
+
+    queue_num: int
+    total_tasks: int
+    ready_tasks: int
+    taken_tasks: int
+    delayed_tasks: int
+
+
+class StoreStats(msgspec.Struct, frozen=True):
+    """All queues at one moment."""
+
+    at: int
+    queue_stats: Mapping[int, QueueStat]
+
+
+class FlowStat(msgspec.Struct, frozen=True, kw_only=True):
+    """What waits for one action of one flow in one queue and group."""
+
+    queue: str
+    group: str
+    flow: Flow
+    warm: int
+    cold: int
+    taken: int
+    oldest_at: int | None
+    """Since when the oldest that waits has been ready."""
+
+
+class GroupState(msgspec.Struct, frozen=True, kw_only=True):
+    """How full the warm tier of a group is."""
+
+    queue: str
+    group: str
+    mode: Mode
+    messages: int
+    messages_max: int
+    bytes: int
+    bytes_max: int
+
+
+class FlowStats(msgspec.Struct, frozen=True):
+    """Flows and groups as they were at `at`."""
+
+    at: int
+    flows: Sequence[FlowStat]
+    groups: Sequence[GroupState]
+
+
+class Running(msgspec.Struct, frozen=True, kw_only=True):
+    """Tasks that one worker took together and still has."""
+
+    queue: str
+    group: str
+    flow: Flow
+    first: int
+    """The id of the first of them."""
+    count: int
+    attempts: int
+    worker: str
+    since: int
+    deadline: int

@@ -1,0 +1,499 @@
+"""The window of a group: its workers on one side, the log on the other, the warm tier in between.
+
+Invariants: a message is handed out only after the log has noted that it is (`mark`), which it refuses to
+what would overtake others of its partition, however it came to the shelf; an outcome is in
+the log before the shelf forgets the message; whatever comes back, comes back through the log, but for
+what is released unused in an unordered queue; whoever waits is woken by an event, never by the tick.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Mapping, Sequence
+from contextlib import suppress
+from time import monotonic
+from typing import Final
+
+from forebay.log.seam import Log
+from forebay.log.values import Group, Queue
+from forebay.model import Clock, Flow, Unavailable, mint
+from forebay.store.filling import NO_TIME, Filled, Filler
+from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
+from forebay.store.hysteresis import Mode, may_refill, next_mode
+from forebay.store.settler import Settler
+from forebay.store.settling import Verdict, withdrawal_of
+from forebay.store.tail import Tail
+from forebay.store.tier import Tier
+from forebay.store.tiers import SECOND, Tiers
+from forebay.store.values import Peeked, Task
+from forebay.warm.memory import MemoryWarm
+from forebay.warm.seam import EpochLost, Warm, WarmAway
+from forebay.warm.values import Lease, Leased, Shelf, ShelfStats
+
+IDLE_SECONDS: Final = 30.0
+"""After so long without a worker asking, nothing is brought ahead, and what is ready is given back."""
+AHEAD: Final = 0.8
+"""Nobody waiting, a shelf is refilled below this part of its limit: less often, and more at once."""
+STALE_MAX: Final = 100
+"""How often a take goes on when all that it got from the shelf is no longer held by the log."""
+LOOK_SECONDS: Final = 1.0
+"""How often the log is asked which flows wait behind one that holds most of the shelf."""
+LOOK_COST: Final = 50
+"""Looking takes no more than this part of the time."""
+
+
+class Window:
+    """See the module."""
+
+    def __init__(
+        self,
+        log: Log,
+        clock: Clock,
+        queue: Queue,
+        group: Group,
+        *,
+        shelf: Shelf,
+        tail: Tail,
+        own: MemoryWarm,
+        shared: Warm | None,
+        elapsed: Callable[[], float] = monotonic,
+    ) -> None:
+        self.queue = queue
+        self.group = group
+        self.mode = Mode.WARM
+        self.still = asyncio.Lock()
+        """Nothing moves from the log to the shelf for whoever holds it."""
+        self._log = log
+        self._clock = clock
+        self._elapsed = elapsed
+        self._filler = Filler(log, clock, queue, group, tail)
+        self.tiers = Tiers(log, group, shelf, own, shared, lost=self._begin_anew, later=self._call_later)
+        self._settler = Settler(
+            log, clock, self.tiers, queue.settings,
+            freed=self._on_freed, readied=self._wake, come_due=self.come_due, later=self._call_later,
+        )  # fmt: skip
+        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
+        self._filling: asyncio.Task[Filled | None] | None = None
+        self._held = 0
+        self._settled = 0
+        self._drained = False
+        self._news = 0
+        self._seen = 0
+        self._refused = False
+        self._came_due = NO_TIME
+        self._next_due_at: int | None = None
+        self._next_expiry: int | None = None
+        self._hog: Flow | None = None
+        self._noted: frozenset[Flow] = frozenset()
+        self._look_at = elapsed()
+        self._starving = False
+        self._asked_at = elapsed()
+        self._timer: asyncio.TimerHandle | None = None
+        self._jobs: set[asyncio.Task[None]] = set()
+        self._full = False
+        self._readied = 0
+        self._closed = False
+
+    @property
+    def shelf(self) -> Shelf:
+        """The shelf of the tier that is filled now."""
+        return self.tiers.active.shelf
+
+    def configure(self, queue: Queue, shelf: Shelf) -> None:
+        """Go on with other settings."""
+        resumed = self.queue.settings.paused and not queue.settings.paused
+        self.queue = self._filler.queue = queue
+        self._settler.settings = queue.settings
+        self.tiers.configure(shelf)
+        if resumed:
+            self._wake()
+            self.nudge()
+
+    # Handing out
+
+    async def take(self, count: int, worker: str, seconds: float, wait_seconds: float) -> list[Task]:
+        """Hand out up to `count` tasks; waits for the first of them, but no longer than so many seconds."""
+        deadline = monotonic() + wait_seconds
+        try:
+            try:
+                return await self._take(count, worker, seconds, deadline)
+            except WarmAway:  # from now on, and until it is back, it goes without the shared tier
+                return await self._take(count, worker, seconds, deadline)
+        except BaseException:
+            self._wake(count)  # it may have been woken for something that others wait for too
+            raise
+
+    async def _take(self, count: int, worker: str, seconds: float, deadline: float) -> list[Task]:
+        self._asked_at = self._elapsed()
+        asked = False
+        while not self._closed:
+            readied, paused = self._readied, self.queue.settings.paused
+            tasks = [] if paused else await self._try_take(count, worker, seconds)
+            if tasks:
+                if len(tasks) < count and (self._may_fill() or self._readied != readied):
+                    more = await self._top_up(tasks, count, worker, seconds)
+                    again = {task.id for task in more}  # the tier was lost in between
+                    tasks = [task for task in tasks if task.id not in again] + more
+                self._demand()
+                return tasks
+            if not asked and not paused:
+                asked = True
+                await self._ask()
+                continue
+            left = deadline - monotonic()
+            if left <= 0:
+                break
+            if self._readied == readied:
+                await self._wait(count, left)
+        return []
+
+    async def _top_up(self, tasks: Sequence[Task], count: int, worker: str, seconds: float) -> list[Task]:
+        """Tasks that are in the log but not on the shelf yet, so that batches are full where they can be."""
+        try:
+            if self._may_fill():
+                await asyncio.shield(self._start_fill())
+            return await self._try_take(count - len(tasks), worker, seconds)
+        except Unavailable:
+            return []
+        except BaseException:
+            self._spawn(self._put_back(leases_of(tasks)))
+            raise
+
+    async def _try_take(self, count: int, worker: str, seconds: float) -> list[Task]:
+        leased = await self._lease(count, worker, seconds)
+        if not leased:
+            return []
+        self._expire_at(leased[0].deadline)
+        return [task for piece in leased for task in tasks_of(piece, self.group.queue)]
+
+    async def _lease(self, count: int, worker: str, seconds: float) -> list[Leased]:
+        """Lease messages and have the log note it; what it no longer holds for us is dropped."""
+        for tier in self.tiers.with_something():
+            for _ in range(STALE_MAX):
+                got = await self._take_from(tier, count, worker, seconds)
+                if not got:
+                    break
+                if leased := await self._mark(tier, got):
+                    return leased
+        return []
+
+    async def _take_from(self, tier: Tier, count: int, worker: str, seconds: float) -> list[Leased]:
+        return await self.tiers.call(tier, lambda t, e: t.warm.take(t.shelf, e, count, worker, seconds))
+
+    async def _mark(self, tier: Tier, leased: Sequence[Leased]) -> list[Leased]:
+        marks = [mark_of(piece) for piece in leased]
+        try:
+            late = await self._log.mark(marks)
+        except BaseException:
+            self._spawn(self._put_back(wanted_of(leased)))
+            raise
+        if not late:
+            return list(leased)
+        lost = [leased[i] for i in late]
+        if tier.shelf.ordered:
+            # Some may still be ours, but behind others of their partition that went back to the log.
+            now = self._clock.now()
+            await self._log.commit(settlements=[withdrawal_of(piece, now) for piece in lost], id=mint())
+            self.come_due(now)
+        await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
+        self._drained = False
+        return [piece for i, piece in enumerate(leased) if i not in late]
+
+    async def _put_back(self, wanted: Mapping[Lease, Sequence[int]]) -> None:
+        """Make ready again what was leased and reached nobody; the log may have noted it or not."""
+        with suppress(Unavailable):
+            await self._log.mark([unmark(lease, offsets) for lease, offsets in wanted.items()])
+        for tier, mine in self.tiers.split(wanted):
+            await tier.warm.release(tier.shelf, mine)
+        self._wake(sum(map(len, wanted.values())))
+
+    async def _wait(self, count: int, seconds: float) -> None:
+        """Wait to be woken up."""
+        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
+        entry = (count, future)
+        self._waiters.append(entry)
+        try:
+            async with asyncio.timeout(seconds):
+                await future
+        except TimeoutError:
+            pass
+        finally:
+            if not future.done() or future.cancelled():
+                self._waiters = deque(w for w in self._waiters if w is not entry)
+
+    def _wake(self, messages: int | None = None) -> None:
+        """Wake up as many waiters as there are messages for; all of them when it isn't known."""
+        self._readied += 1
+        while self._waiters and (messages is None or messages > 0):
+            count, future = self._waiters.popleft()
+            if not future.done():
+                future.set_result(None)
+                if messages is not None:
+                    messages -= count
+
+    # Filling
+
+    def nudge(self) -> None:
+        """There may be something new in the log."""
+        self._news += 1
+        self._drained = self._full = False
+        self._demand()
+
+    def hear(self, *, filled: bool) -> None:
+        """A server has put something in the queue, or has filled the shelf."""
+        if not filled or self._refused:
+            self._refused = False
+            self.nudge()
+        if filled:
+            self._wake()
+
+    def _demand(self) -> None:
+        """Fill in the background if there is a use for it."""
+        ahead = self._held < AHEAD * self.shelf.messages_max and self._is_asked()
+        if (ahead or self._waiters or self._may_share()) and self._may_fill():
+            self._start_fill()
+
+    def _may_fill(self) -> bool:
+        """Whether the log may have something, and the shelf has room for it."""
+        if self._closed or self._drained or self._full or self.queue.settings.paused:
+            return False
+        return may_refill(self.mode, self._held, self.shelf.messages_max) or self._may_share()
+
+    def _may_share(self) -> bool:
+        """Whether it is time to look for flows behind the one that holds most of the shelf."""
+        if self._hog is None or self._held >= self.shelf.messages_max:
+            return False
+        return self._starving or self._elapsed() >= self._look_at
+
+    def _start_fill(self) -> asyncio.Task[Filled | None]:
+        if self._filling is None or self._filling.done():
+            self._filling = asyncio.get_running_loop().create_task(self._fill_once())
+            self._filling.add_done_callback(self._fill_over)
+        return self._filling
+
+    def _fill_over(self, task: asyncio.Task[Filled | None]) -> None:
+        if self._filling is task:
+            self._filling = None
+        if not task.cancelled() and task.exception() is None:
+            self._demand()
+
+    async def _ask(self) -> None:
+        """Bring what the log has by now: together with others, but not by a fill that began before."""
+        self._news += 1
+        news = self._news
+        self._drained = self._full = False
+        self._next_due_at = None
+        while self._seen < news:
+            await asyncio.shield(self._start_fill())
+
+    async def _fill_once(self) -> Filled | None:
+        async with self.still:
+            return await self._fill_now()
+
+    async def _fill_now(self) -> Filled | None:
+        news, settled, self._came_due = self._news, self._settled, NO_TIME
+        tier = self.tiers.active
+        try:
+            share = await self._look()
+            filled = await self.tiers.call(
+                tier, lambda t, _: self._filler.fill(t, self._next_due_at, share=share)
+            )
+        except Unavailable:
+            self._drained = True
+            self._call_later(1.0)
+            raise
+        self._seen = news
+        if filled is None:
+            self._drained = self._refused = True  # another server fills, and tells when it is over
+            return None
+        limit = tier.shelf.messages_max
+        freed = self._settled - settled  # while it was being filled
+        self._held = max(0, filled.held - freed)
+        self._hog, self._noted = filled.hog, filled.noted
+        self._drained = filled.drained and news == self._news
+        self.mode = next_mode(self.mode, filled.held, limit, drained=filled.drained)
+        self._next_due_at = filled.next_due_at
+        if self._came_due != NO_TIME:  # while it was being filled
+            self.come_due(self._came_due)
+        self._arm()
+        self._full = not (filled.drained or filled.brought or freed)
+        if filled.brought:
+            self._wake(filled.brought)
+        return filled
+
+    async def _look(self) -> bool:
+        """Find out whether flows wait in the log behind one that holds most of the shelf."""
+        if self._hog is None:
+            self._starving = False
+        elif self._elapsed() >= self._look_at:
+            began = monotonic()
+            waiting = {count.flow for count in await self._log.flows(self.group)} | self._noted
+            self._starving = bool(waiting - {self._hog})
+            took = monotonic() - began
+            self._look_at = self._elapsed() + max(LOOK_SECONDS, LOOK_COST * took)
+        return self._starving
+
+    # Settling
+
+    async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
+        """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
+        lost = await self._settler.settle(verdicts)
+        self._demand()
+        return lost
+
+    def _on_freed(self, messages: int, partitions: int) -> None:
+        """Messages are off the shelf; some may have been the last of their partition that were out."""
+        self._settled += messages
+        self._held = max(0, self._held - messages)
+        self._full = False
+        for _ in range(partitions):
+            self._wake(1)
+
+    def come_due(self, due_at: int) -> None:
+        """Something comes back at a time."""
+        self._came_due = min(self._came_due, due_at)
+        if self._next_due_at is None or due_at < self._next_due_at:
+            self._next_due_at = due_at
+        self._drained = False
+        if due_at > self._clock.now():
+            self._arm()
+        elif self._waiters:
+            self.nudge()
+
+    # Looking
+
+    async def running(self, limit: int) -> list[Leased]:
+        """What is out with workers, longest first."""
+        found: list[Leased] = []
+        for tier in self.tiers.all:
+            with suppress(WarmAway):
+                found.extend(await tier.warm.running(tier.shelf, limit))
+        return found
+
+    async def peek(self, count: int) -> list[Peeked]:
+        """What would be handed out next, of what fits on the shelf."""
+        await self._ask()
+        found: list[Peeked] = []
+        for tier in self.tiers.with_something():
+            for parcel, places in await tier.warm.peek(tier.shelf, count - len(found)):
+                found.extend(peeked_of(parcel, place, self.group.queue) for place in places)
+        return found
+
+    async def stats(self) -> list[ShelfStats]:
+        """What the shelves hold, as far as they can be reached."""
+        found: list[ShelfStats] = []
+        for tier in self.tiers.all:
+            with suppress(WarmAway):
+                found.append(await tier.warm.stats(tier.shelf))
+        return found
+
+    async def extend(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Let leases hold for so many seconds from now; returns those that were lost."""
+        lost: list[Lease] = []
+        for tier, mine in self.tiers.split(dict.fromkeys(leases)):
+            lost.extend(await tier.warm.extend(tier.shelf, list(mine), seconds))
+        self._expire_at(self._clock.now() + int(seconds * SECOND))
+        return lost
+
+    # Time
+
+    async def tick(self) -> None:
+        """Do what is due: bring back expired leases and deferred messages, notice losses, say we live."""
+        await self.tiers.check()
+        await self._settler.pay()
+        for tier in self.tiers.all:
+            if tier.epoch is not None:
+                await self._settler.expire(tier)
+        await self._give_up_when_idle()
+        self._next_expiry = min(
+            [at for tier in self.tiers.all if (at := await self._expiry_of(tier)) is not None], default=None
+        )
+        self._arm()
+        self.nudge()
+        self._wake()  # on a shared shelf another server may have released something, or freed a partition
+
+    async def beat(self) -> None:
+        """Say to the log that what we hold is in use, and ask it again about everything."""
+        if self._next_due_at == NO_TIME:
+            self._next_due_at = None  # another server may have deferred something
+        for tier in self.tiers.all:
+            if tier is self.tiers.active or tier is self.tiers.own:
+                await tier.beat()
+
+    async def _expiry_of(self, tier: Tier) -> int | None:
+        try:
+            return await tier.warm.next_expiry(tier.shelf)
+        except WarmAway:
+            return None
+
+    async def _give_up_when_idle(self) -> None:
+        """Give back what is ready when nobody has asked for long: another server may have the workers."""
+        if self._waiters or self._is_asked() or self.tiers.own.epoch is None or self._filling is not None:
+            return
+        # Nothing is awaited for long until the shelf is empty, so nobody takes anything in between.
+        flows = (await self.tiers.own.warm.stats(self.tiers.own.shelf)).flows
+        if flows and not any(count.leased for count in flows):
+            if self.tiers.active is self.tiers.own:
+                self._held = 0
+            await self.tiers.own.renew()
+            self.come_due(self._clock.now())
+
+    def _expire_at(self, deadline: int) -> None:
+        """Something expires at a time."""
+        if self._next_expiry is None or deadline < self._next_expiry:
+            self._next_expiry = deadline
+            self._arm()
+
+    def _arm(self) -> None:
+        """Wake up when the next thing is due."""
+        due = self._next_due_at if self._waiters or self._is_asked() else None
+        at = min([t for t in (due, self._next_expiry) if t is not None], default=None)
+        if at is not None and at != NO_TIME:
+            self._call_later(max(0.005, (at - self._clock.now()) / SECOND))
+
+    def _is_asked(self) -> bool:
+        return self._elapsed() - self._asked_at <= IDLE_SECONDS
+
+    def _call_later(self, seconds: float) -> None:
+        loop = asyncio.get_running_loop()
+        if self._timer is not None:
+            if self._timer.when() <= loop.time() + seconds and not self._timer.cancelled():
+                return
+            self._timer.cancel()
+        self._timer = loop.call_later(min(seconds, 3600.0), self._on_time)
+
+    def _on_time(self) -> None:
+        self._timer = None
+        if not self._closed:
+            self._spawn(self.tick())
+
+    # Loss
+
+    def _begin_anew(self) -> None:
+        """The shelf is empty, and what was on it comes back from the log."""
+        self._held, self._next_due_at, self._next_expiry = 0, None, None
+        self._drained = self._full = False
+        self.mode = Mode.WARM
+
+    async def close(self) -> None:
+        """Stop, and give back what this process holds. Whoever waits gets nothing."""
+        self._closed = True
+        if self._timer is not None:
+            self._timer.cancel()
+        self._wake()
+        tasks = [*self._jobs, *([self._filling] if self._filling else [])]
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for tier in self.tiers.all:
+            await tier.close()
+
+    def _spawn(self, job: Awaitable[None]) -> None:
+        async def run() -> None:
+            try:
+                await job
+            except (Unavailable, EpochLost):
+                self._call_later(1.0)
+
+        task = asyncio.get_running_loop().create_task(run())
+        self._jobs.add(task)
+        task.add_done_callback(self._jobs.discard)

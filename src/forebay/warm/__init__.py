@@ -1,0 +1,1 @@
+"""The warm tier: a bounded window of messages that are ready or leased; disposable, rebuilt from the log."""

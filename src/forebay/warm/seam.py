@@ -1,0 +1,162 @@
+"""The warm tier: a bounded window of messages that are ready or leased. The seam of its implementations.
+
+What every implementation promises:
+
+- A shelf never holds more than its limits, in messages and in bytes, whoever offers at the same time.
+- A message is at most once on a shelf: ready, leased or noted.
+- A lease has one holder. It is lost when its deadline passes, and when its epoch ends.
+- An unordered shelf hands out the oldest first, by start time and then by id; where several flows wait,
+  the one with the fewest messages out comes first.
+- An ordered shelf hands a partition to one worker at a time, by id.
+- The tier may lose everything at any time. It then answers `EpochLost` to whoever relies on what was
+  there, and begins a new epoch when it is asked to.
+- No call's cost grows with anything but the messages it is about.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from types import TracebackType
+from typing import Protocol, Self
+
+from forebay.model import Conflict, Flow, Unavailable
+from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfStats
+
+Wanted = Mapping[Lease, Sequence[int]]
+"""Messages by their lease: offsets in the claim."""
+
+
+Heard = Callable[[int, int | None], None]
+"""Called when another server has put something in a queue (its number, None), or has filled the shelf of
+a group (the queue's number, the group's)."""
+
+WITHDRAWN_SECONDS = 5.0
+"""How long what was withdrawn may take to be given back."""
+
+
+class EpochLost(Conflict):
+    """The shelf's epoch has ended: what was on it is gone, and its leases are void."""
+
+
+class WarmAway(Unavailable):
+    """The warm tier can't be reached: its shelves may be as they were, or gone."""
+
+
+class Warm(Protocol):
+    """The verbs of the warm tier. Open it with `async with`."""
+
+    name: str
+    """Who holds the claims of its shelves, as the log knows it."""
+    shared: bool
+    """Whether other servers use it too."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    async def epoch(self, shelf: Shelf) -> str | None:
+        """The epoch that the shelf is in; None before the first, and after a loss."""
+        ...
+
+    async def renew(self, shelf: Shelf, lost: str | None) -> str:
+        """Empty the shelf and begin a new epoch, if it is still in the one named `lost`; the epoch now.
+
+        What the log holds for the old one is to be given back by the caller.
+        """
+        ...
+
+    async def begin(self, shelf: Shelf, epoch: str) -> Fill | None:
+        """Begin to fill; None while somebody else does. One that was never ended puts the next in doubt."""
+        ...
+
+    async def offer(self, shelf: Shelf, fill: Fill, parcels: Sequence[Parcel]) -> list[Parcel]:
+        """Put parcels on the shelf, in order; returns those that are only noted, without their bodies.
+
+        Noted is what comes without a block, what would be over a limit, and what comes after a noted
+        parcel of its flow (ordered: of its partition). A parcel that was noted, and comes again with its
+        block, takes its place.
+        """
+        ...
+
+    async def noted(
+        self, shelf: Shelf, fill: Fill, messages: int, besides: Collection[Flow] = ()
+    ) -> list[Parcel]:
+        """The oldest noted parcels, about so many messages, at least one if there is one.
+
+        Flows (ordered: partitions) whose oldest is of one of the flows `besides` stay where they are.
+        """
+        ...
+
+    async def claims(self, shelf: Shelf, fill: Fill) -> set[int]:
+        """The tokens of all claims that the shelf has messages of."""
+        ...
+
+    async def end(self, shelf: Shelf, fill: Fill, *, doubt: bool = False) -> None:
+        """The fill is over; wakes up those that wait on other servers.
+
+        With `doubt`, claims may have been made in the log that never came here: the next fill looks for them.
+        """
+        ...
+
+    async def take(self, shelf: Shelf, epoch: str, count: int, worker: str, seconds: float) -> list[Leased]:
+        """Lease up to `count` messages to a worker for so many seconds."""
+        ...
+
+    async def held(self, shelf: Shelf, wanted: Wanted) -> dict[Lease, list[int]]:
+        """Which of these messages their leases still hold; offsets in the claim."""
+        ...
+
+    async def finish(self, shelf: Shelf, wanted: Wanted) -> None:
+        """Take messages off the shelf, whatever became of them; what isn't held by its lease is ignored."""
+        ...
+
+    async def release(self, shelf: Shelf, wanted: Wanted) -> None:
+        """Make messages ready again, in their place; what isn't held by its lease is ignored."""
+        ...
+
+    async def extend(self, shelf: Shelf, leases: Sequence[Lease], seconds: float) -> list[Lease]:
+        """Let leases expire so many seconds from now; returns those that are lost."""
+        ...
+
+    async def expire(self, shelf: Shelf, epoch: str, count: int, seconds: float) -> list[Leased]:
+        """Take over leases that have expired, about so many messages, under new leases of our own."""
+        ...
+
+    async def withdraw(self, shelf: Shelf, epoch: str, partition: str) -> list[Leased]:
+        """Lease all that is ready of a partition to nobody, to give it back to the log; forget what is noted.
+
+        What was noted comes with leases too, which the shelf doesn't know; so the next fill is in doubt.
+        """
+        ...
+
+    async def next_expiry(self, shelf: Shelf) -> int | None:
+        """When the next lease expires."""
+        ...
+
+    async def announce(self, queue: int) -> None:
+        """Tell the other servers that a queue has something new."""
+        ...
+
+    def listen(self, heard: Heard) -> None:
+        """Have `heard` called whenever another server announces something. Some of it may be missed."""
+        ...
+
+    async def stats(self, shelf: Shelf) -> ShelfStats:
+        """What the shelf holds; costs by parcels, never by messages."""
+        ...
+
+    async def peek(self, shelf: Shelf, count: int) -> list[tuple[Parcel, range]]:
+        """The first ready messages by time and id, up to `count`, as places of parcels. They stay there.
+
+        An ordered shelf shows only partitions that may be handed out now.
+        """
+        ...
+
+    async def running(self, shelf: Shelf, limit: int = 100) -> list[Leased]:
+        """What is out, longest first; without bodies."""
+        ...

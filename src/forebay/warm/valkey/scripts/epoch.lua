@@ -1,0 +1,2 @@
+-- The epoch that the shelf is in.
+return current() or false

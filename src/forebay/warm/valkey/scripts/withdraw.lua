@@ -1,0 +1,34 @@
+-- Lease all that is ready of the partition ARGV[4] to nobody, for ARGV[5] microseconds, and forget what is
+-- noted. Answers as `leased` does; at the end come pairs of number and slip of what was noted.
+if not is_current() then
+  return LOST
+end
+go_on_when_full()
+local lane, cuts, noted = ARGV[4], {}, {}
+local time = now()
+if ORDERED then
+  take_from_free(lane)
+  cut(lane, number_at(':ready', lane), cuts)
+  for _, one in ipairs(cuts) do
+    one[3] = ''
+  end
+  for i, parcel in ipairs(call('ZRANGE', S .. ':noted:' .. lane, 0, -1)) do
+    local raw = call('HGET', S .. ':noted', parcel)
+    local slip = cmsgpack.unpack(raw)
+    if i == 1 then
+      call('ZREM', S .. ':noted_heads', id_at(slip, 0) .. lane)
+    end
+    call('HDEL', S .. ':noted', parcel)
+    add(':noted_flows', slip[FLOW], -1)
+    noted[#noted + 1] = call('HINCRBY', S, 'number', 1)
+    noted[#noted + 1] = raw
+  end
+  call('UNLINK', S .. ':noted:' .. lane)
+  if #noted > 0 then
+    call('HSET', S, 'doubt', 1)
+  end
+  close_lane_if_empty(lane)
+end
+local answer = leased(cuts, time, tonumber(ARGV[5]))
+answer[5] = noted
+return answer

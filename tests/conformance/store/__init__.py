@@ -1,0 +1,1 @@
+"""The suite of the store: one behaviour, over every log and every warm tier."""

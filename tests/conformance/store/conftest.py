@@ -1,0 +1,58 @@
+"""The fixtures of the store's suite: every log with every warm tier; books must balance at the end."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator
+from pathlib import Path
+
+import pytest
+
+from forebay.model import mint
+from forebay.store.store import Store
+from tests.conformance.conftest import _opened
+from tests.conformance.rigs import DURABLE_NAMES, NAMES
+from tests.conformance.store.rigs import WARM_NAMES, StoreRig
+
+
+async def _rig(
+    log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> AsyncIterator[StoreRig]:
+    url = request.getfixturevalue("valkey_url") if warm == "valkey" else None
+    async for log_rig in _opened(log, tmp_path, request):
+        rig = StoreRig(log_rig, url, mint().hex())
+        try:
+            yield rig
+        finally:
+            await rig.close()
+
+
+@pytest.fixture(params=[(log, warm) for log in NAMES for warm in WARM_NAMES], ids="-".join)
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
+    """Give each log with each tier in turn, with one store open."""
+    log, warm = request.param
+    async for made in _rig(log, warm, tmp_path, request):
+        await made.open()
+        yield made
+
+
+@pytest.fixture(params=[(log, warm) for log in DURABLE_NAMES for warm in WARM_NAMES], ids="-".join)
+async def durable_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
+    """Give each log that survives its process with each tier, with one store open."""
+    log, warm = request.param
+    async for made in _rig(log, warm, tmp_path, request):
+        await made.open()
+        yield made
+
+
+@pytest.fixture(params=NAMES)
+async def shared_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
+    """Give each log with a tier that servers share, with one store open."""
+    async for made in _rig(request.param, "valkey", tmp_path, request):
+        await made.open()
+        yield made
+
+
+@pytest.fixture
+def store(rig: StoreRig) -> Store:
+    """Give the store of the rig."""
+    return rig.store

@@ -1,0 +1,373 @@
+"""Any store against a model of a few dicts: what may be handed out, and what is then said of it.
+
+The model is the specification. A message waits (until a time), is out (until a deadline), done, dead or
+purged. Time moves only by the rule that moves it, which also lets the store do what is due.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Collection, Coroutine, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
+
+import pytest
+from hypothesis import settings
+from hypothesis import strategies as st
+from hypothesis.stateful import (
+    RuleBasedStateMachine,
+    initialize,
+    invariant,
+    precondition,
+    rule,
+    run_state_machine_as_test,
+)
+
+from forebay.model import LeaseLost, ManualClock, Message, mint
+from forebay.store.letters import Letters
+from forebay.store.store import Store
+from forebay.store.values import Retry, Task
+from tests.conformance.rigs import NAMES, Rig, make_rig
+from tests.conformance.steps import SECOND, check_ledger
+from tests.conformance.store.rigs import WARM_NAMES, StoreRig
+
+T = TypeVar("T")
+
+QUEUE = "orders"
+VISIBILITY = 60 * SECOND
+STEPS = 25
+EXAMPLES = {"memory": 30, "sqlite": 20, "postgres": 8}
+PARTITIONS = ("p", "q", "r")
+FLOWS = (None, {"flow": "f"}, {"flow": "g"})
+
+delays = st.sampled_from([0, 0, 0, 5, 30])
+puts = st.lists(st.tuples(st.sampled_from(FLOWS), delays), min_size=1, max_size=6)
+picks = st.lists(st.integers(0, 1_000), min_size=1, max_size=4)
+verbs = st.sampled_from(["done", "done", "retry", "release", "bury", "extend"])
+
+
+@dataclass
+class Known:
+    """What the model knows of a message. Times in µs."""
+
+    id: int
+    message: Message
+    at: int
+    """When it may be handed out."""
+    start: int
+    """Its start time; where `exact` is not set, the earliest that it may have."""
+    exact: bool
+    state: Literal["waits", "out", "done", "dead", "purged", "doomed"] = "waits"
+    """Doomed: it was out for the last time when its lease was fenced off, and dies when that is noticed."""
+    attempts: int = 0
+    previous: int | None = None
+    task: Task | None = None
+    deadline: int = 0
+    plain: bool = True
+    """It was never out nor delayed: among such ones the older comes first."""
+
+    @property
+    def lane(self) -> str:
+        """The flow, as far as order is concerned."""
+        return (self.message.headers or {}).get("flow", "")
+
+
+class StoreMachine(RuleBasedStateMachine):
+    """Drives a store and the model side by side."""
+
+    log_rig: ClassVar[Rig]
+    valkey_url: ClassVar[str | None]
+    flush: ClassVar[Callable[[], None]]
+    runner: ClassVar[asyncio.Runner]
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.run(self.log_rig.fresh())
+        self.rig = StoreRig(self.log_rig, self.valkey_url, mint().hex())
+        self.store: Store = self.run(self.rig.open())
+        self.known: dict[int, Known] = {}
+        self.tasks: list[Task] = []
+        self.letters: list[Letters] = []
+        self.paused = False
+
+    def teardown(self) -> None:
+        self.run(self.rig.close())
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        return self.runner.run(work)
+
+    @property
+    def clock(self) -> ManualClock:
+        """The clock of store, log and tier."""
+        return self.log_rig.clock
+
+    # The model
+
+    def those(self, *states: str) -> list[Known]:
+        """The messages in some states, by id."""
+        return [m for _, m in sorted(self.known.items()) if m.state in states]
+
+    def available(self) -> list[Known]:
+        """What may be handed out now, by id."""
+        now = self.clock.now()
+        if self.paused:
+            return []
+        if not self.ordered:
+            return [m for m in self.those("waits") if m.at <= now]
+        runs = [self.run_of(partition) for partition in PARTITIONS]
+        return sorted((m for run in runs for m in run), key=lambda m: m.id)
+
+    def run_of(self, partition: str) -> list[Known]:
+        """What may be handed out of a partition: nothing while some of it is out, nor past what waits."""
+        run: list[Known] = []
+        for m in self.those("waits", "out"):
+            if m.message.partition == partition:
+                if m.state == "out":
+                    return []
+                if m.at > self.clock.now():
+                    return run
+                run.append(m)
+        return run
+
+    def out(self, task: Task) -> Known | None:
+        """The message of a task, if the task still holds it."""
+        m = self.known[task.id]
+        return m if m.task is task else None
+
+    def comes_back(self, m: Known, at: int, *, exact: bool = True) -> None:
+        """An attempt more, or one too many."""
+        m.task = None
+        if self.retries_max is not None and m.attempts >= self.retries_max:
+            m.state = "dead" if exact else "doomed"
+            return
+        m.state, m.at, m.attempts, m.previous = "waits", at, m.attempts + 1, m.start
+        m.start, m.exact = at, exact and not self.ordered
+
+    def all_come_back(self) -> None:
+        """All leases are fenced off; the attempts are counted when the messages are brought again."""
+        for m in self.those("out"):
+            self.comes_back(m, self.clock.now(), exact=False)
+
+    # Rules
+
+    @initialize(
+        ordered=st.booleans(), size=st.sampled_from([None, None, 1, 3, 8]), retries=st.sampled_from([None, 1])
+    )
+    def begin(self, *, ordered: bool, size: int | None, retries: int | None) -> None:
+        self.ordered, self.is_small, self.retries_max = ordered, size is not None, retries
+        chosen = {"ordered": ordered, "in_memory_queue_size": size, "retries_max": retries}
+        self.run(self.store.create_queue(QUEUE, chosen))
+
+    @rule(partition=st.sampled_from(PARTITIONS), several=puts)
+    def put(self, partition: str, several: list[tuple[dict[str, str] | None, int]]) -> None:
+        now = self.clock.now()
+        messages = [
+            Message(
+                b"%d" % (len(self.known) + i),
+                partition,
+                headers=headers,
+                start_time=now + delay * SECOND if delay else None,
+            )
+            for i, (headers, delay) in enumerate(several)
+        ]
+        for message_id, m in zip(self.run(self.store.put_task(QUEUE, *messages)), messages, strict=True):
+            at = m.start_time or now
+            self.known[message_id] = Known(message_id, m, at, at, exact=not self.ordered, plain=at == now)
+
+    @rule(count=st.integers(1, 9))
+    def get(self, count: int) -> None:
+        available, now = self.available(), self.clock.now()
+        were_out = bool(self.those("out"))
+        tasks = self.run(self.store.get_task(QUEUE, count))
+        assert len({task.id for task in tasks}) == len(tasks) <= count
+        assert {task.id for task in tasks} <= {m.id for m in available}
+        for task in tasks:
+            m = self.known[task.id]
+            assert (task.data, task.partition, task.headers) == (
+                m.message.payload, m.message.partition, m.message.headers,
+            )  # fmt: skip
+            assert (task.attempts, task.prev_start_time) == (m.attempts, m.previous)
+            assert task.start_time == m.start if m.exact else m.start <= task.start_time <= now
+            assert task.deadline == now + VISIBILITY
+        if available and not were_out:
+            assert tasks, "there is something, and nothing is in its way"
+        if self.ordered:
+            self.check_runs(tasks, is_all=len(tasks) < count and not self.is_small)
+        else:
+            assert self.is_small or len(tasks) == min(count, len(available))
+            self.check_age(tasks, available)
+        for task in tasks:
+            m = self.known[task.id]
+            m.state, m.task, m.deadline, m.start, m.plain = "out", task, task.deadline, task.start_time, False
+        self.tasks = [*self.tasks, *tasks][-40:]
+
+    def check_runs(self, tasks: Sequence[Task], *, is_all: bool) -> None:
+        """Of each partition came the beginning of its run, in order; of every one, if there was room."""
+        for partition in PARTITIONS:
+            run = [m.id for m in self.run_of(partition)]
+            came = [task.id for task in tasks if task.partition == partition]
+            assert came == run[: len(came)]
+            assert came or not run or not is_all or self.paused
+
+    def check_age(self, tasks: Sequence[Task], available: Collection[Known]) -> None:
+        """No plain message came before an older one of its flow."""
+        came = {task.id for task in tasks}
+        for flow in ("", "f", "g"):
+            plain = [m.id for m in available if m.plain and m.lane == flow]
+            ids = [i for i in plain if i in came]
+            assert ids == plain[: len(ids)]
+            assert [task.id for task in tasks if task.id in set(ids)] == ids
+
+    @precondition(lambda self: self.tasks)
+    @rule(verb=verbs, which=picks, seconds=st.sampled_from([0, 5, 30]))
+    def settle(self, verb: str, which: list[int], seconds: int) -> None:
+        tasks = list({(i := pick % len(self.tasks)): self.tasks[i] for pick in which}.values())
+        if verb == "extend":
+            self.extend(tasks, seconds or 90)
+            return
+        held = [m for task in tasks if (m := self.out(task)) is not None]
+        at = self.clock.now() + seconds * SECOND
+        work = {
+            "done": self.store.done_task(tasks) if verb == "done" else None,
+            "retry": self.store.retry_task([Retry(t, at) for t in tasks]) if verb == "retry" else None,
+            "release": self.store.release(tasks) if verb == "release" else None,
+            "bury": self.store.bury(tasks, "bad") if verb == "bury" else None,
+        }[verb]
+        assert work is not None
+        self.lose(work, len(tasks) - len(held))
+        for m in held:
+            m.task = None
+            if verb == "retry":
+                self.comes_back(m, at)
+            elif verb == "release":
+                m.state, m.at = "waits", self.clock.now()
+            else:
+                m.state = "done" if verb == "done" else "dead"
+
+    def extend(self, tasks: Sequence[Task], seconds: int) -> None:
+        """Leases are extended as a whole."""
+        lost = 0
+        for task in tasks:
+            mates = [m for m in self.those("out") if m.task is not None and m.task.lease == task.lease]
+            lost += not mates
+            for m in mates:
+                m.deadline = self.clock.now() + seconds * SECOND
+        self.lose(self.store.extend(tasks, seconds), lost)
+
+    def lose(self, work: Coroutine[Any, Any, None], lost: int) -> None:
+        """So many tasks are no longer ours."""
+        if not lost:
+            self.run(work)
+            return
+        with pytest.raises(LeaseLost, match=f"^{lost} tasks were"):
+            self.run(work)
+
+    @rule(seconds=st.sampled_from([1, 5, 25, 60]))
+    def move_time(self, seconds: int) -> None:
+        self.clock.advance(seconds=seconds)
+        self.run(self.store.tick())
+        for m in self.those("out"):
+            if m.deadline <= self.clock.now():
+                self.comes_back(m, self.clock.now())
+
+    @rule()
+    def crash(self) -> None:
+        self.run(all_filled(self.store))  # on a shared tier the next fill waits for one that broke off
+        self.store = self.run(self.rig.crash())
+        if not self.rig.shared:
+            self.all_come_back()
+
+    @precondition(lambda self: self.rig.shared)
+    @rule()
+    def lose_the_warm_tier(self) -> None:
+        type(self).flush()
+        self.run(self.store.tick())
+        self.all_come_back()
+
+    @rule()
+    def pause_or_resume(self) -> None:
+        self.run(self.store.resume(QUEUE) if self.paused else self.store.pause(QUEUE))
+        self.paused = not self.paused
+
+    @precondition(lambda self: self.those("dead"))
+    @rule(which=picks, again=st.booleans())
+    def redrive_or_purge(self, which: list[int], *, again: bool) -> None:
+        dead = self.those("dead")
+        chosen = sorted({dead[pick % len(dead)].id for pick in which})
+        # In order, a letter comes again before or after what was brought already: that is not laid down.
+        if again and not self.ordered:
+            self.letters.append(self.run(self.store.redrive(QUEUE, chosen)))
+            for i in chosen:
+                m, now = self.known[i], self.clock.now()
+                self.known[i] = Known(i, m.message, now, now, exact=True, plain=False)
+        else:
+            self.letters.append(self.run(self.store.purge(QUEUE, chosen)))
+            for i in chosen:
+                self.known[i].state = "purged"
+        assert list(self.letters[-1].ids) == chosen
+
+    @precondition(lambda self: self.letters)
+    @rule()
+    def undo(self) -> None:
+        letters = self.letters.pop()
+        changed = set(self.run(self.store.undo(QUEUE, letters)).ids)
+        assert changed >= {i for i in letters.ids if self.known[i].state == "purged"}
+        assert changed <= {i for i in letters.ids if self.known[i].state in {"purged", "waits"}}
+        for i in changed:
+            self.known[i].state = "dead"
+
+    # After every step
+
+    @invariant()
+    def numbers_agree(self) -> None:
+        if not hasattr(self, "ordered"):
+            return
+        self.run(check_ledger(self.store.log))
+        self.run(all_filled(self.store))  # in the midst of it, what was out is with its next owner
+        letters = {letter.message_id for letter in self.run(self.store.dead_letters(QUEUE, limit=1_000))}
+        for m in self.those("doomed"):
+            m.state = "dead" if m.id in letters else "doomed"
+        assert letters == {m.id for m in self.those("dead")}
+        (found,) = self.run(self.store.get_stat()).queue_stats.values()
+        waiting, later = self.those("waits", "doomed"), [m for m in self.those("waits") if not self.is_due(m)]
+        assert found.taken_tasks == len(self.those("out"))
+        assert found.total_tasks == len(waiting) + found.taken_tasks
+        assert found.ready_tasks + found.delayed_tasks == len(waiting)
+        # What was put for later counts as ready until it is brought; in order, others wait along.
+        assert found.delayed_tasks <= len(later) or self.ordered
+
+    def is_due(self, m: Known) -> bool:
+        return m.at <= self.clock.now()
+
+
+async def all_filled(store: Store) -> None:
+    """Return once nothing is being brought from the log."""
+    for window in store._windows.values():
+        while window._filling is not None:
+            await asyncio.wait([window._filling])
+            await asyncio.sleep(0)
+
+
+@pytest.mark.timeout(300)
+@pytest.mark.parametrize(("log", "warm"), [(log, warm) for log in NAMES for warm in WARM_NAMES])
+def test_a_store_behaves_like_the_model(
+    log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest
+) -> None:
+    def dsn() -> str:
+        address: str = request.getfixturevalue("rig_database")
+        return address
+
+    url = request.getfixturevalue("valkey_url") if warm == "valkey" else None
+    flush = request.getfixturevalue("valkey_server").flush if warm == "valkey" else None
+    rig = make_rig(log, tmp_path, dsn)
+    parts = {"log_rig": rig, "valkey_url": url, "flush": flush}
+    examples = settings().max_examples * EXAMPLES[log] // 25
+    with asyncio.Runner() as runner:
+        machine = type("Machine", (StoreMachine,), {**parts, "runner": runner})
+        try:
+            run_state_machine_as_test(
+                machine, settings=settings(stateful_step_count=STEPS, max_examples=examples)
+            )
+        finally:
+            runner.run(rig.close())

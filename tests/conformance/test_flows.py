@@ -1,0 +1,160 @@
+"""Flows: what a group has not claimed, by what its headers say, counted exactly."""
+
+import pytest
+
+from forebay.log.values import Append, Group, Queue, Room
+from forebay.model import Flow, Message, UnknownGroup
+from tests.conformance.rigs import DAY, Rig
+from tests.conformance.steps import drain, finish, push, take
+
+DAILY = Flow("daily", "batch", "load")
+HOURLY = Flow("hourly", "batch", "load")
+NONE = Flow()
+
+
+def labelled(flow: Flow, partition: str = "", transaction_id: str | None = None) -> Message:
+    """A message of a flow."""
+    labels = {"flow": flow.name, "flow_type": flow.type, "action": flow.action}
+    headers = {key: value for key, value in labels.items() if value} | {"trace": str(id(labels))}
+    return Message(b"x", partition, transaction_id, headers)
+
+
+async def push_flows(rig: Rig, queue: Queue, *flows: Flow, partition: str = "") -> None:
+    """Commit one block of messages of these flows."""
+    await rig.log.commit([Append.of(queue, [labelled(flow, partition) for flow in flows])])
+
+
+async def counted(rig: Rig, group: Group) -> dict[Flow, int]:
+    """How much of each flow is not claimed."""
+    counts = await rig.log.flows(group)
+    assert [c.flow for c in counts] == sorted(c.flow for c in counts)
+    return {c.flow: c.count for c in counts}
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "ordered"])
+async def place(rig: Rig, request: pytest.FixtureRequest) -> tuple[Queue, Group]:
+    """Give a queue, ordered or not, with a group."""
+    queue = await rig.log.create_queue("orders", {"ordered": request.param, "keep_seconds": 1.0})
+    return queue, await rig.log.create_group(queue, "workers")
+
+
+async def test_unclaimed_messages_are_counted_by_flow(rig: Rig, place: tuple[Queue, Group]) -> None:
+    queue, group = place
+    assert await rig.log.flows(group) == []
+    await push_flows(rig, queue, DAILY, HOURLY, DAILY, NONE)
+    await push_flows(rig, queue, DAILY)
+    await push(rig.log, queue, "a", "b")
+    assert await counted(rig, group) == {NONE: 3, DAILY: 3, HOURLY: 1}
+    await take(rig.log, group)
+    assert await rig.log.flows(group) == []
+    other = await rig.log.create_group(queue, "others")
+    assert await counted(rig, other) == {NONE: 3, DAILY: 3, HOURLY: 1}
+
+
+async def test_the_oldest_block_of_a_flow_says_how_old_it_is(rig: Rig, place: tuple[Queue, Group]) -> None:
+    queue, group = place
+    times = []
+    for flows in ([HOURLY], [HOURLY, DAILY], [NONE, DAILY]):
+        times.append(rig.clock.now())
+        await push_flows(rig, queue, *flows)
+        rig.clock.advance(seconds=1)
+    assert {c.flow: c.oldest_at for c in await rig.log.flows(group)} == {
+        HOURLY: times[0],
+        DAILY: times[1],
+        NONE: times[2],
+    }
+    await take(rig.log, group, room=Room(1))
+    assert {c.flow: c.oldest_at for c in await rig.log.flows(group)}[HOURLY] == times[1]
+
+
+async def test_a_block_that_is_claimed_in_part_is_counted_exactly(
+    rig: Rig, place: tuple[Queue, Group]
+) -> None:
+    queue, group = place
+    await push_flows(rig, queue, DAILY, HOURLY, NONE, DAILY)
+    await push_flows(rig, queue, HOURLY, HOURLY, HOURLY)
+    left = []
+    for _ in range(6):
+        await finish(rig.log, *await take(rig.log, group, room=Room(1)))
+        left.append(await counted(rig, group))
+    assert left == [
+        {NONE: 1, DAILY: 1, HOURLY: 4},
+        {NONE: 1, DAILY: 1, HOURLY: 3},
+        {DAILY: 1, HOURLY: 3},
+        {HOURLY: 3},
+        {HOURLY: 2},
+        {HOURLY: 1},
+    ]
+
+
+async def test_what_can_not_be_read_is_counted_as_well_as_can_be(
+    rig: Rig, place: tuple[Queue, Group]
+) -> None:
+    queue, group = place
+    await push_flows(rig, queue, DAILY, HOURLY, DAILY)
+    await take(rig.log, group, room=Room(1))
+    await rig.flip_bit(queue, 1)
+    assert await counted(rig, group) == {NONE: 2}
+
+
+async def test_lanes_are_counted_each_from_its_own_place(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders", {"ordered": True})
+    group = await rig.log.create_group(queue, "workers")
+    for partition in "abc":
+        await push_flows(rig, queue, DAILY, HOURLY, HOURLY, partition=partition)
+        await push_flows(rig, queue, HOURLY, partition=partition)
+    await push_flows(rig, queue, Flow("c"), partition="c")
+    await rig.log.claim(group, "owner", Room(5), partition="c")  # ahead of the others
+    assert await counted(rig, group) == {DAILY: 2, HOURLY: 6}
+    await rig.log.claim(group, "owner", Room(1), partition="b")  # a block of a busy lane is cut
+    assert await counted(rig, group) == {DAILY: 1, HOURLY: 6}
+    await push_flows(rig, queue, DAILY, partition="b")
+    await push_flows(rig, queue, DAILY, partition="new")
+    assert await counted(rig, group) == {DAILY: 3, HOURLY: 6}
+    await rig.log.claim(group, "owner", Room(4))
+    assert await counted(rig, group) == {DAILY: 2, HOURLY: 3}
+
+
+async def test_duplicates_are_not_counted(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    await rig.log.commit([Append.of(queue, [labelled(DAILY, transaction_id="1")])])
+    again = [labelled(DAILY, transaction_id="1"), labelled(HOURLY, transaction_id="2")]
+    await rig.log.commit([Append.of(queue, [*again, again[1]])])
+    assert await counted(rig, group) == {DAILY: 1, HOURLY: 1}
+
+
+async def test_published_blocks_are_counted(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    append = Append.of(queue, [labelled(DAILY), labelled(HOURLY)])
+    await rig.log.stage("s", [append])
+    assert await rig.log.flows(group) == []
+    await rig.log.publish("s", [append.block.id])
+    assert await counted(rig, group) == {DAILY: 1, HOURLY: 1}
+
+
+async def test_what_is_dropped_is_not_counted(rig: Rig, place: tuple[Queue, Group]) -> None:
+    queue, group = place
+    await rig.log.configure_queue("orders", {"expire_seconds": DAY})
+    await push_flows(rig, queue, DAILY, HOURLY)
+    rig.clock.advance(seconds=20 * DAY)
+    await rig.log.trim()
+    await push_flows(rig, queue, HOURLY)
+    assert await counted(rig, group) == {HOURLY: 1}
+    await drain(rig.log, group)
+
+
+async def test_flows_outlive_the_process(durable_rig: Rig) -> None:
+    queue = await durable_rig.log.create_queue("orders")
+    group = await durable_rig.log.create_group(queue, "workers")
+    await push_flows(durable_rig, queue, DAILY, NONE)
+    await durable_rig.reopen()
+    assert await counted(durable_rig, group) == {NONE: 1, DAILY: 1}
+
+
+async def test_a_deleted_group_has_no_flows(rig: Rig, place: tuple[Queue, Group]) -> None:
+    _, group = place
+    await rig.log.delete_group(group)
+    with pytest.raises(UnknownGroup):
+        await rig.log.flows(group)

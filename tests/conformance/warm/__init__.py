@@ -1,0 +1,1 @@
+"""The behaviour of the warm tier, over every implementation."""

@@ -1,0 +1,167 @@
+"""Ordered shelves: a partition goes to one worker at a time, by id."""
+
+from __future__ import annotations
+
+import msgspec
+
+from forebay.model import Flow
+from forebay.warm.seam import WITHDRAWN_SECONDS
+from forebay.warm.values import Shelf
+from tests.conformance.rigs import BEGIN
+from tests.conformance.warm.rigs import WarmRig
+from tests.conformance.warm.steps import (
+    LANES,
+    PLAIN,
+    SECOND,
+    all_noted,
+    by_flow,
+    counts,
+    fill,
+    parcel_of,
+    started,
+    take,
+    texts,
+    wanted_of,
+)
+
+
+async def test_a_partition_is_out_once(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, 3, partition="p"), parcel_of(2, partition="q"))
+    out = await take(rig.warm, LANES, epoch, 2)
+    assert texts(out) == ["1/0", "1/1"]
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["2/0"]
+    assert await take(rig.warm, LANES, epoch, 9) == []
+    await fill(rig.warm, LANES, epoch, parcel_of(3, partition="p"))
+    assert await take(rig.warm, LANES, epoch, 9) == []
+    await rig.warm.finish(LANES, {out[0].lease: [0]})
+    assert await take(rig.warm, LANES, epoch, 9) == []
+    await rig.warm.finish(LANES, {out[0].lease: [1]})
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["1/2", "3/0"]
+
+
+async def test_within_a_partition_the_id_decides_and_not_the_time(rig: WarmRig) -> None:
+    parcels = parcel_of(2, partition="p", at=0), parcel_of(1, partition="p", at=9)
+    epoch = await started(rig.warm, LANES, *parcels)
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["1/0", "2/0"]
+
+
+async def test_partitions_go_by_what_waits_longest(rig: WarmRig) -> None:
+    parcels = [
+        parcel_of(1, partition="p", at=5),
+        parcel_of(2, partition="q", at=1),
+        parcel_of(4, partition="r", at=3),
+        parcel_of(3, partition="s", at=3),
+    ]
+    epoch = await started(rig.warm, LANES, *parcels)
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["2/0", "3/0", "4/0", "1/0"]
+
+
+async def test_a_new_head_moves_its_partition(rig: WarmRig) -> None:
+    epoch = await started(
+        rig.warm, LANES, parcel_of(2, partition="p", at=1), parcel_of(3, partition="q", at=2)
+    )
+    await fill(rig.warm, LANES, epoch, parcel_of(1, partition="p", at=3))
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["3/0", "1/0", "2/0"]
+
+
+async def test_a_partition_that_was_served_waits_for_its_turn(rig: WarmRig) -> None:
+    some = [parcel_of(1, partition="p", at=1), parcel_of(2, partition="p", at=3)]
+    epoch = await started(rig.warm, LANES, *some, parcel_of(3, partition="q", at=2))
+    await rig.warm.finish(LANES, wanted_of(await take(rig.warm, LANES, epoch, 1)))
+    assert texts(await take(rig.warm, LANES, epoch, 1)) == ["3/0"]
+    assert texts(await take(rig.warm, LANES, epoch, 1)) == ["2/0"]
+
+
+async def test_what_is_released_frees_its_partition_in_its_place(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, 3, partition="p"), parcel_of(2, partition="q"))
+    (out,) = await take(rig.warm, LANES, epoch, 2)
+    await rig.warm.release(LANES, {out.lease: [0]})
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["2/0"]
+    await rig.warm.release(LANES, {out.lease: [1]})
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["1/0", "1/1", "1/2"]
+
+
+async def test_an_expired_partition_stays_out_until_it_is_released(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, 2, partition="p"))
+    await take(rig.warm, LANES, epoch, 1, seconds=5)
+    rig.clock.advance(seconds=5)
+    assert await take(rig.warm, LANES, epoch, 9) == []
+    taken = await rig.warm.expire(LANES, epoch, 9, 60)
+    assert await take(rig.warm, LANES, epoch, 9) == []
+    await rig.warm.release(LANES, wanted_of(taken))
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["1/0", "1/1"]
+
+
+async def test_the_empty_partition_is_a_partition(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, 2, partition=""), parcel_of(2, partition="p"))
+    assert texts(await take(rig.warm, LANES, epoch, 1)) == ["1/0"]
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["2/0"]
+
+
+async def test_flows_of_a_partition_are_counted_apart(rig: WarmRig) -> None:
+    a, b = Flow("a"), Flow("b")
+    parcels = parcel_of(1, 2, partition="p", flow=a, at=4), parcel_of(2, 3, partition="p", flow=b, at=2)
+    epoch = await started(rig.warm, LANES, *parcels)
+    await take(rig.warm, LANES, epoch, 3)
+    found = by_flow((await rig.warm.stats(LANES)).flows)
+    assert found == {"a": (0, 2, 0, None), "b": (2, 1, 0, BEGIN + 2 * SECOND)}
+
+
+async def test_a_withdrawn_partition_is_leased_to_nobody_and_forgotten(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, 3, partition="p"), parcel_of(2, partition="q"))
+    await fill(rig.warm, LANES, epoch, parcel_of(3, 2, partition="p", noted=True))
+    (out,) = await take(rig.warm, LANES, epoch, 1)
+    ready, noted = await rig.warm.withdraw(LANES, epoch, "p")
+    assert (texts([ready]), ready.worker) == (["1/1", "1/2"], "")
+    assert ready.deadline == BEGIN + WITHDRAWN_SECONDS * SECOND
+    assert (noted.parcel.claim, noted.parcel.block, noted.offsets()) == (3, None, [0, 1])
+    assert await rig.warm.held(LANES, wanted_of([ready, noted, out])) == wanted_of([ready, out])
+    assert await counts(rig.warm, LANES) == (1, 3, 0)
+    assert await all_noted(rig.warm, LANES, epoch) == []
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["2/0"]
+    await rig.warm.finish(LANES, wanted_of([ready, out]))
+    assert await counts(rig.warm, LANES) == (0, 1, 0)
+    assert await fill(rig.warm, LANES, epoch, parcel_of(4, partition="p")) == []
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["4/0"]
+
+
+async def test_noted_parcels_that_are_withdrawn_put_the_next_fill_in_doubt(rig: WarmRig) -> None:
+    """Whoever withdrew them may never give them back, and the shelf no longer knows them."""
+    epoch = await started(rig.warm, LANES, parcel_of(1, 3, partition="p"))
+    await fill(rig.warm, LANES, epoch, parcel_of(2, 2, partition="p", noted=True))
+    during = await rig.warm.begin(LANES, epoch)
+    assert during is not None
+    assert not during.doubt
+    await rig.warm.withdraw(LANES, epoch, "p")
+    await rig.warm.end(LANES, during)
+    after = await rig.warm.begin(LANES, epoch)
+    assert after is not None
+    assert after.doubt
+    assert await rig.warm.claims(LANES, after) == {1}
+
+
+async def test_what_is_withdrawn_is_not_handed_out(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, 3, partition="p"))
+    withdrawn = await rig.warm.withdraw(LANES, epoch, "p")
+    await fill(rig.warm, LANES, epoch, parcel_of(2, partition="p"))
+    assert await take(rig.warm, LANES, epoch, 9) == []
+    await rig.warm.finish(LANES, wanted_of(withdrawn))
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["2/0"]
+
+
+async def test_nothing_is_withdrawn_of_what_is_not_there(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, partition="p"))
+    assert await rig.warm.withdraw(LANES, epoch, "unknown") == []
+    plain = await started(rig.warm, PLAIN, parcel_of(1, partition="p"))
+    assert await rig.warm.withdraw(PLAIN, plain, "p") == []
+    assert await counts(rig.warm, PLAIN) == (1, 0, 0)
+
+
+async def test_many_partitions(rig: WarmRig) -> None:
+    shelf: Shelf = msgspec.structs.replace(LANES, messages_max=5_000, bytes_max=1 << 20)
+    epoch = await started(rig.warm, shelf, *(parcel_of(i, partition=f"p{i}") for i in range(1, 1_001)))
+    found = []
+    while out := await take(rig.warm, shelf, epoch, 300):
+        found += [one.lease.claim for one in out]
+        await rig.warm.finish(shelf, wanted_of(out))
+    assert found == list(range(1, 1_001))

@@ -1,0 +1,276 @@
+"""A history of what clients saw, and the checker that finds what must never be in it.
+
+Clients write down what they do: puts that were acknowledged, tasks that were handed out and until when,
+settlements that were acknowledged, or were tried and not answered. The checker knows nothing of Forebay:
+it holds the history against what a durable queue promises, and reports only what is certain. A call takes
+time, so what it did happened somewhere between when it was begun and when it was answered; only what must
+be wrong wherever that was is a problem.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter, defaultdict
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cmp_to_key
+from math import inf
+
+FINAL = frozenset({"done", "bury"})
+"""What ends a message for good."""
+
+
+@dataclass(slots=True)
+class Handed:
+    """A message that was handed to a worker.
+
+    `asked` is when the take was begun, `at` when it was answered. The lease holds at least to `deadline`;
+    `settling` is when its settlement was begun, and `settled` when that was answered.
+    """
+
+    message: str
+    lease: str
+    at: float
+    deadline: float
+    attempts: int = 0
+    asked: float = -inf
+    take: str = ""
+    """What was handed out by one call."""
+    id: int = 0
+    """By which the queue knows it."""
+    tried: str = "none"
+    """done, retry, release, bury, or none."""
+    outcome: str = "none"
+    """What was tried, if it was acknowledged; lost (it came too late), unknown (no answer), none."""
+    settling: float = inf
+    settled: float = inf
+    ended: float = inf
+    """When the lease may have ended otherwise: its holder's memory was lost."""
+
+    def settle(self, how: str, begun: float, answered: float, outcome: str | None = None) -> None:
+        """Write down how it was settled; `outcome` where that isn't what was tried."""
+        self.tried, self.outcome = how, outcome or how
+        self.settling, self.settled = begun, answered
+
+    @property
+    def until(self) -> float:
+        """To when it was certainly out."""
+        return min(self.deadline, self.settling, self.ended)
+
+    def may_have(self, outcomes: frozenset[str]) -> bool:
+        """Whether one of these may be what became of it."""
+        return self.tried in outcomes and self.outcome != "lost"
+
+
+@dataclass
+class History:
+    """What clients saw, in one clock."""
+
+    put: dict[str, float] = field(default_factory=dict)
+    """Acknowledged puts, and when; insertion order is the order of puts within a partition."""
+    maybe_put: set[str] = field(default_factory=set)
+    """Puts that were tried and not answered."""
+    partitions: dict[str, str] = field(default_factory=dict)
+    transaction_ids: dict[str, str] = field(default_factory=dict)
+    handed: list[Handed] = field(default_factory=list)
+    losses: list[tuple[float, float]] = field(default_factory=list)
+    """When all leases may have been lost at once, by design: from, to."""
+    doubts: list[tuple[float, float]] = field(default_factory=list)
+    """Takes that may have handed out what nobody saw, such as those that took longer than their own leases
+    last: when they began, and to when it may have been out."""
+
+    def hand(self, handed: Handed) -> Handed:
+        """Write down that a message was handed out."""
+        self.handed.append(handed)
+        return handed
+
+    def may_be_lost(self, begin: float, end: float) -> bool:
+        """Whether leases that were held from `begin` to `end` may have been lost by design."""
+        return any(first <= end and begin <= last for first, last in self.losses)
+
+    def unseen(self, begin: float, end: float) -> int:
+        """How often a message may have been handed out unseen between two moments."""
+        return sum(first <= end and begin <= last for first, last in self.doubts)
+
+
+def check(
+    history: History,
+    *,
+    left: Iterable[str] = (),
+    dead: Iterable[str] = (),
+    ordered: bool = False,
+    differences: Iterable[int] = (),
+) -> list[str]:
+    """All that is wrong with a history; `left` is what the queue still has at the end, `dead` its letters."""
+    return [
+        *_lost(history, set(left), set(dead)),
+        *_invented(history, set(left) | set(dead)),
+        *_settled_twice(history),
+        *_back_after_the_end(history),
+        *_double_leases(history),
+        *_lost_early(history),
+        *_wrong_attempts(history),
+        *_duplicates(history),
+        *(_disorder(history) if ordered else ()),
+        *(f"the ledger is off by {difference}" for difference in differences if difference),
+    ]
+
+
+def _by_message(history: History) -> dict[str, list[Handed]]:
+    found: dict[str, list[Handed]] = defaultdict(list)
+    for handed in history.handed:
+        found[handed.message].append(handed)
+    for list_ in found.values():
+        list_.sort(key=cmp_to_key(_compare))
+    return found
+
+
+def _compare(one: Handed, other: Handed) -> int:
+    """Which was handed out first; where the takes overlap, the one that counts fewer attempts."""
+    if one.asked < other.at and other.asked < one.at and one.attempts != other.attempts:
+        return one.attempts - other.attempts
+    return (one.at > other.at) - (one.at < other.at)
+
+
+def _lost(history: History, left: set[str], dead: set[str]) -> list[str]:
+    """What was acknowledged is done, dead or still there: itself, or what it is a duplicate of."""
+    accounted = {h.message for h in history.handed if h.may_have(frozenset({"done"}))} | left | dead
+    ids = {history.transaction_ids[m] for m in accounted if m in history.transaction_ids}
+    return [
+        f"lost: {m} was acknowledged, and is nowhere"
+        for m in history.put
+        if m not in accounted and history.transaction_ids.get(m) not in ids
+    ]
+
+
+def _invented(history: History, at_the_end: set[str]) -> list[str]:
+    known = history.put.keys() | history.maybe_put
+    seen = dict.fromkeys([h.message for h in history.handed] + sorted(at_the_end))
+    return [f"invented: {m} was never put" for m in seen if m not in known]
+
+
+def _settled_twice(history: History) -> list[str]:
+    ends = Counter(h.message for h in history.handed if h.outcome in FINAL)
+    return [f"settled twice: {m} was ended {n} times" for m, n in ends.items() if n > 1]
+
+
+def _back_after_the_end(history: History) -> list[str]:
+    ended: dict[str, float] = {}
+    for h in history.handed:
+        if h.outcome in FINAL:
+            ended[h.message] = min(h.settled, ended.get(h.message, inf))
+    return [
+        f"handed out after its end: {h.message} ended at {ended[h.message]:.6f}, and was out at {h.at:.6f}"
+        for h in history.handed
+        if h.message in ended and (h.at if h.asked == -inf else h.asked) > ended[h.message]
+    ]
+
+
+def _certain_end(history: History, handed: Handed) -> float:
+    """To when a lease was certainly held; a loss by design ends it."""
+    losses = [max(first, handed.at) for first, last in history.losses if last >= handed.asked]
+    return min(handed.until, *losses) if losses else handed.until
+
+
+def _double_leases(history: History) -> list[str]:
+    problems = []
+    for message, list_ in _by_message(history).items():
+        latest, by = -inf, None
+        for handed in list_:
+            end = _certain_end(history, handed)
+            if handed.at < latest and handed.at < end and by is not None:
+                problems.append(
+                    f"two live leases: {message} was out from {by.at:.6f} to {latest:.6f} by {by.lease},"
+                    f" and at {handed.at:.6f} by {handed.lease}"
+                )
+            if end > latest:
+                latest, by = end, handed
+    return problems
+
+
+def _lost_early(history: History) -> list[str]:
+    """Who settles in time is not told that he came too late."""
+    return [
+        f"lease lost early: {h.message} by {h.lease}, {h.deadline - h.settled:.6f} s before its deadline"
+        for h in history.handed
+        if h.outcome == "lost"
+        and h.settled < min(h.deadline, h.ended)
+        and not history.may_be_lost(h.asked, h.settled)
+    ]
+
+
+def _wrong_attempts(history: History) -> list[str]:
+    """A message counts an attempt more each time that it comes back, unless it was released."""
+    problems = []
+    for message, list_ in _by_message(history).items():
+        first = list_[0]
+        if not 0 <= first.attempts <= history.unseen(-inf, first.at):
+            problems.append(f"attempts: {message} came first with {first.attempts}")
+        for earlier, later in itertools.pairwise(list_):
+            least, most = _rise(earlier)
+            most += history.unseen(earlier.at, later.at)
+            if not least <= later.attempts - earlier.attempts <= most:
+                problems.append(
+                    f"attempts: {message} went from {earlier.attempts} to {later.attempts}"
+                    f" after {earlier.tried}/{earlier.outcome}"
+                )
+    return problems
+
+
+def _rise(handed: Handed) -> tuple[int, int]:
+    """How many attempts more a message may count after this."""
+    if not handed.may_have(frozenset({"release"})):
+        return 1, 1
+    in_time = handed.outcome == "release" and handed.settled < handed.deadline
+    return 0, 0 if in_time else 1
+
+
+def _duplicates(history: History) -> list[str]:
+    """A message is there under one id, and one message only of each transaction id."""
+    ids: dict[str, set[int]] = defaultdict(set)
+    seen: dict[str, set[str]] = defaultdict(set)
+    for handed in history.handed:
+        ids[handed.message].add(handed.id)
+        transaction_id = history.transaction_ids.get(handed.message)
+        if transaction_id is not None:
+            seen[transaction_id].add(handed.message)
+    problems = [f"there twice: {m} has ids {sorted(i)}" for m, i in ids.items() if len(i) > 1]
+    return problems + [
+        f"not deduplicated: {sorted(m)} have transaction id {t}" for t, m in seen.items() if len(m) > 1
+    ]
+
+
+def _disorder(history: History) -> list[str]:
+    """What is handed out comes after all of its partition that was put before, or together with it.
+
+    So when a message is handed out, each earlier one is in the same take, or its end was at least tried
+    before.
+    """
+    ends: dict[str, float] = {}
+    for h in history.handed:
+        if h.may_have(FINAL):
+            ends[h.message] = min(h.settling, ends.get(h.message, inf))
+    seen = {h.message for h in history.handed}
+    lines: dict[str, list[str]] = defaultdict(list)
+    for message in history.put:
+        if message in seen:  # a duplicate never is
+            lines[history.partitions.get(message, "")].append(message)
+    place = {message: i for line in lines.values() for i, message in enumerate(line)}
+    takes: dict[tuple[str, str], list[Handed]] = defaultdict(list)
+    for h in history.handed:
+        if h.message in place:
+            takes[h.take or h.lease, history.partitions.get(h.message, "")].append(h)
+    problems = []
+    open_from: dict[str, int] = defaultdict(int)
+    for (_, partition), together in sorted(takes.items(), key=lambda item: max(h.at for h in item[1])):
+        line, mine = lines[partition], {h.message for h in together}
+        at = max(h.at for h in together)
+        begin, last = open_from[partition], max(place[h.message] for h in together)
+        while begin < len(line) and ends.get(line[begin], inf) < at:
+            begin += 1
+        open_from[partition] = begin
+        waiting = [m for m in line[begin:last] if m not in mine and not ends.get(m, inf) < at]
+        problems += [
+            f"out of order in {partition!r}: {line[last]} came at {at:.6f} before {m}" for m in waiting[:1]
+        ]
+    return problems

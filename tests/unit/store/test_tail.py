@@ -1,0 +1,46 @@
+"""The newest blocks of a queue, without a gap and within a bound."""
+
+from __future__ import annotations
+
+from forebay.store.tail import Tail
+from tests.unit.store.claims import block_of
+
+
+def test_blocks_that_follow_each_other_are_kept() -> None:
+    tail, one, two = Tail(100), block_of(b"a", b"b"), block_of(b"c")
+    tail.add(5, one)
+    tail.add(7, two)
+    assert (tail.known, tail.get(5), tail.get(7), tail.get(6)) == (5, one, two, None)
+
+
+def test_a_gap_forgets_what_was_before_it() -> None:
+    tail = Tail(100)
+    tail.add(5, block_of(b"a"))
+    tail.add(9, block_of(b"b"))
+    assert (tail.known, tail.get(5)) == (9, None)
+
+
+def test_what_comes_late_is_left_out() -> None:
+    tail = Tail(100)
+    tail.add(9, block_of(b"b"))
+    tail.add(5, block_of(b"a"))
+    assert (tail.known, tail.get(5)) == (9, None)
+
+
+def test_the_oldest_go_when_there_are_too_many_bytes() -> None:
+    tail = Tail(10)
+    for first in range(1, 6):
+        tail.add(first, block_of(bytes(4)))
+    assert (tail.known, tail.get(5) is not None) == (4, True)
+    tail.add(6, block_of(bytes(11)))
+    assert tail.known is None
+    tail.add(7, block_of(bytes(10)))
+    assert tail.known == 7
+
+
+def test_an_empty_tail_knows_nothing() -> None:
+    tail = Tail(100)
+    assert tail.known is None
+    tail.add(1, block_of(b"a"))
+    tail.clear()
+    assert tail.get(1) is None

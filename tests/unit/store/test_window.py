@@ -1,0 +1,573 @@
+"""Races of a window, with the real store on a log whose answers a test can hold back, lose or refuse."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from os import urandom
+from typing import Any
+
+import pytest
+
+from forebay.log.memory import MemoryLog
+from forebay.log.values import DeadLetter, Group
+from forebay.model import Flow, LeaseLost, ManualClock, Rejected, Unavailable, UnknownGroup
+from forebay.store.store import Store
+from forebay.store.tier import Tier
+from forebay.store.values import Retry, Task
+from forebay.warm.memory import MemoryWarm
+from forebay.warm.seam import EpochLost, WarmAway
+from tests.conformance.store.rigs import all_waiting
+
+BEGIN = 1_800_000_000_000_000
+Call = Callable[..., Awaitable[Any]]
+
+
+class Gate:
+    """Holds back the next answer of one verb of the log."""
+
+    def __init__(self, log: MemoryLog, verb: str) -> None:
+        self.came = asyncio.Event()
+        self.open = asyncio.Event()
+        call = getattr(log, verb)
+
+        async def held(*args: Any, **kwargs: Any) -> Any:
+            setattr(log, verb, call)
+            answer = await call(*args, **kwargs)
+            self.came.set()
+            await self.open.wait()
+            return answer
+
+        setattr(log, verb, held)
+
+
+def refuse(log: MemoryLog, verb: str) -> None:
+    """Have the next call of a verb fail before it does anything."""
+    call = getattr(log, verb)
+
+    async def refused(*_: Any, **__: Any) -> Any:
+        setattr(log, verb, call)
+        raise Unavailable("the log is away")
+
+    setattr(log, verb, refused)
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock(BEGIN)
+
+
+@pytest.fixture
+def log(clock: ManualClock) -> MemoryLog:
+    return MemoryLog(clock=clock)
+
+
+@pytest.fixture
+async def store(log: MemoryLog, clock: ManualClock) -> AsyncIterator[Store]:
+    async with Store(log, clock=clock) as opened:
+        yield opened
+
+
+def data(tasks: list[Task]) -> list[str]:
+    return [task.data.decode() for task in tasks]
+
+
+async def settled() -> None:
+    """Let everything run that can."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
+async def counts(log: MemoryLog) -> tuple[int, int]:
+    """How many messages are held, and how many of them are out with workers."""
+    group = (await log.stats()).queues[0].groups[0]
+    return group.held, group.handed
+
+
+async def test_a_worker_woken_and_cancelled_at_once_passes_it_on(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    held = await store.get_task("orders")
+    first = asyncio.create_task(store.get_task("orders", wait_seconds=30))
+    await all_waiting(store, 1)
+    second = asyncio.create_task(store.get_task("orders", wait_seconds=30))
+    await all_waiting(store, 2)
+    window = next(iter(store._windows.values()))
+    await store.release(held)
+    assert len(window._waiters) == 1, "one of them is woken"
+    first.cancel()
+    async with asyncio.timeout(5):
+        assert data(await second) == ["a"]
+
+
+async def test_a_worker_woken_for_a_call_that_fails_passes_it_on(store: Store, log: MemoryLog) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    held = await store.get_task("orders")
+    waiting = [asyncio.create_task(store.get_task("orders", wait_seconds=30)) for _ in range(2)]
+    await all_waiting(store, 2)
+    await store.release(held)
+    refuse(log, "mark")
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(*waiting, return_exceptions=True)
+    assert sorted(type(f).__name__ for f in found) == ["Unavailable", "list"]
+
+
+async def test_whoever_is_cancelled_while_a_batch_is_topped_up_leaves_nothing_behind(
+    store: Store, log: MemoryLog
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    await store.release(await store.get_task("orders"))
+    gate = Gate(log, "claim")
+    await store.put_task("orders", b"b")
+    await gate.came.wait()
+    taking = asyncio.create_task(store.get_task("orders", 5))
+    await settled()
+    assert (await counts(log))[1] == 1, "one is taken, and more is waited for"
+    taking.cancel()
+    await settled()
+    gate.open.set()
+    assert (await counts(log))[1] == 0
+    assert data(await store.get_task("orders", 5)) == ["a", "b"]
+
+
+async def test_whoever_is_cancelled_while_his_lease_is_noted_leaves_nothing_behind(
+    store: Store, log: MemoryLog
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    gate = Gate(log, "mark")
+    taking = asyncio.create_task(store.get_task("orders"))
+    await gate.came.wait()
+    taking.cancel()
+    await settled()
+    assert await counts(log) == (1, 0)
+    assert data(await store.get_task("orders")) == ["a"]
+
+
+async def test_a_freed_partition_wakes_whoever_waits_for_it(store: Store) -> None:
+    await store.create_queue("orders", {"ordered": True})
+    await store.put_task("orders", b"1", b"2", partition="p")
+    tasks = await store.get_task("orders")
+    waiting = asyncio.create_task(store.get_task("orders", wait_seconds=30))
+    await all_waiting(store)
+    await store.done_task(tasks)
+    async with asyncio.timeout(5):
+        assert data(await waiting) == ["2"]
+
+
+async def test_room_that_comes_about_during_a_fill_is_filled(store: Store, log: MemoryLog) -> None:
+    await store.create_queue("orders", {"in_memory_queue_size": 10})
+    await store.put_task("orders", *[b"%02d" % i for i in range(9)])
+    tasks = await store.get_task("orders", 9)
+    waiting = [asyncio.create_task(store.get_task("orders", wait_seconds=30)) for _ in range(3)]
+    await all_waiting(store, 3)
+    await settled()
+    gate = Gate(log, "claim")
+    await store.put_task("orders", *[b"%02d" % i for i in range(9, 30)])
+    await gate.came.wait()  # it brings one, to the limit
+    await store.done_task(tasks)
+    gate.open.set()
+    async with asyncio.timeout(5):
+        found = await asyncio.gather(*waiting)
+    assert sorted(map(data, found)) == [["09"], ["10"], ["11"]]
+
+
+async def test_claims_that_another_server_took_over_never_make_a_queue_look_empty(
+    store: Store, log: MemoryLog, clock: ManualClock
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", *[b"%02d" % i for i in range(20)])
+    await store.done_task(await store.get_task("orders"))
+    async with Store(log, clock=clock) as other:
+        for owner in await log.owners():
+            await log.retire(owner.name)
+        assert len(await other.get_task("orders", 30)) == 19
+        await store.put_task("orders", b"new")
+        assert data(await store.get_task("orders")) == ["new"]
+
+
+async def test_a_letter_that_comes_again_is_not_taken_for_its_block(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"first", b"second")
+    first, second = await store.get_task("orders", 2)
+    await store.put_task("orders", b"third")
+    await store.get_task("orders")
+    await store.bury([first], "bad")
+    await store.redrive("orders")
+    assert data(await store.get_task("orders")) == ["first"]
+    await store.retry_task([second])
+    assert data(await store.get_task("orders")) == ["second"]
+
+
+async def test_a_retry_of_one_partition_holds_up_no_other(store: Store, clock: ManualClock) -> None:
+    await store.create_queue("orders", {"ordered": True})
+    await store.put_task("orders", b"p1", b"p2", partition="p")
+    await store.put_task("orders", b"q1", b"q2", partition="q")
+    p1 = (await store.get_task("orders"))[0]
+    q1 = (await store.get_task("orders"))[0]
+    await store.settle(retry=[Retry(p1, clock.now() + 100_000_000), Retry(q1, clock.now())])
+    assert data(await store.get_task("orders", 9)) == ["q1", "q2"]
+
+
+async def test_a_failed_commit_of_an_ordered_queue_strands_nothing(
+    store: Store, log: MemoryLog, clock: ManualClock
+) -> None:
+    await store.create_queue("orders", {"ordered": True, "in_memory_queue_bytes": 1 << 20})
+    await store.put_task("orders", *[bytes([i]) + urandom(600_000) for i in range(4)], partition="p")
+    (task,) = await store.get_task("orders")
+    refuse(log, "commit")
+    with pytest.raises(Unavailable):
+        await store.retry_task([task])
+    clock.advance(seconds=61)
+    await store.tick()
+    found: list[int] = []
+    while tasks := await store.get_task("orders", 9):
+        found += [task.data[0] for task in tasks]
+        await store.done_task(tasks)
+    assert found == [0, 1, 2, 3]
+
+
+async def test_closing_hands_out_nothing_more(log: MemoryLog, clock: ManualClock) -> None:
+    async with Store(log, clock=clock) as store:
+        await store.create_queue("orders")
+        await store.put_task("orders", b"a")
+        gate = Gate(log, "claim")
+        taking = asyncio.create_task(store.get_task("orders", wait_seconds=30))
+        await gate.came.wait()
+        closing = asyncio.create_task(store.__aexit__(None, None, None))
+        await settled()
+        gate.open.set()
+        await closing
+    assert await taking == []
+    assert await counts(log) == (0, 0)
+    assert await log.owners() == []
+
+
+async def test_an_idle_group_gives_back_what_is_ready_once(
+    store: Store, log: MemoryLog, clock: ManualClock
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a", b"b")
+    await store.done_task(await store.get_task("orders"))
+    assert await counts(log) == (1, 0)
+    clock.advance(seconds=31)
+    await store.tick()
+    await settled()
+    assert await counts(log) == (0, 0)
+    epoch = next(iter(store._windows.values())).tiers.own.epoch
+    clock.advance(seconds=31)
+    await store.tick()
+    await settled()
+    assert next(iter(store._windows.values())).tiers.own.epoch == epoch
+
+
+async def test_a_worker_who_comes_while_a_group_is_given_up_keeps_his_task(
+    store: Store, clock: ManualClock
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a", b"b")
+    await store.done_task(await store.get_task("orders"))
+    await store.tick()
+    clock.advance(seconds=31)
+    ticking = asyncio.create_task(store.tick())
+    taking = asyncio.create_task(store.get_task("orders"))
+    await ticking
+    tasks = await taking
+    await settled()
+    await store.done_task(tasks)
+    assert data(tasks) == ["b"]
+
+
+async def test_a_group_that_another_server_made_anew_is_found(store: Store, log: MemoryLog) -> None:
+    queue = await store.create_queue("orders")
+    assert await store.get_task("orders") == []
+    (group,) = await log.groups(queue)
+    await log.delete_group(group)
+    await log.create_group(queue, "workers")
+    await store.put_task("orders", b"a")
+    with pytest.raises(UnknownGroup):
+        await store.get_task("orders")
+    assert data(await store.get_task("orders")) == ["a"]
+
+
+async def test_what_is_due_is_found_beside_a_claim_that_was_lost_and_starts_later(
+    store: Store, log: MemoryLog
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    (task,) = await store.get_task("orders")
+    await store.put_task("orders", b"later", delay=100)
+    claim = log.claim
+
+    async def lost(*args: Any, **kwargs: Any) -> Any:
+        await claim(*args, **kwargs)
+        log.claim = claim  # type: ignore[method-assign]
+        raise Unavailable("the answer was lost")
+
+    log.claim = lost  # type: ignore[method-assign]
+    with pytest.raises(Unavailable):
+        await store.get_task("orders")
+    await store.retry_task([task])
+    async with asyncio.timeout(5):
+        assert data(await store.get_task("orders", wait_seconds=1)) == ["a"]
+
+
+async def test_a_message_that_kills_its_process_is_given_up_too(log: MemoryLog, clock: ManualClock) -> None:
+    async with Store(log, clock=clock, name="one") as store:
+        await store.create_queue("orders", {"retries_max": 1})
+        await store.put_task("orders", b"poison", b"good")
+        for attempts in range(2):
+            (task, _) = await store.get_task("orders", 2)
+            assert task.attempts == attempts
+            await store.release([_])
+            for owner in await log.owners():
+                await log.retire(owner.name)
+        assert data(await store.get_task("orders", 2)) == ["good"]
+        (letter,) = await store.dead_letters("orders")
+        assert letter.message().payload == b"poison"
+
+
+async def test_an_ordered_message_says_when_it_became_available(store: Store, clock: ManualClock) -> None:
+    await store.create_queue("orders", {"ordered": True})
+    now = clock.now()
+    await store.put_task("orders", b"1", partition="p")
+    await store.put_task("orders", b"2", b"3", partition="p", delay=5)
+    clock.advance(seconds=10)
+    tasks = await store.get_task("orders", 9)
+    assert [task.start_time - now for task in tasks] == [0, 5_000_000, 5_000_000]
+
+
+async def test_a_lease_made_shorter_expires_on_time(store: Store, clock: ManualClock) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    (task,) = await store.get_task("orders")
+    await store.extend([task], 0.02)
+    window = next(iter(store._windows.values()))
+    assert window._timer is not None
+    assert window._timer.when() <= asyncio.get_running_loop().time() + 0.02
+    assert clock.now() == BEGIN
+
+
+async def test_a_full_shelf_of_bytes_leaves_the_rest_in_the_log(store: Store, log: MemoryLog) -> None:
+    await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
+    for _ in range(100):
+        await store.put_task("orders", urandom(100_000))
+    await store.get_task("orders")
+    assert (await counts(log))[0] <= 12
+
+
+async def test_the_ticker_survives_what_a_window_raises(
+    store: Store, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.store.store.TICK_SECONDS", 0.0)
+    await store.create_queue("orders")
+    await store.get_task("orders")
+    reported: list[str] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
+    calls = asyncio.Semaphore(0)
+
+    async def broken(_: str) -> None:
+        calls.release()
+        raise AssertionError("a bug")
+
+    log.heartbeat = broken  # type: ignore[method-assign,assignment]
+    ticking = asyncio.create_task(store._tick_forever())
+    async with asyncio.timeout(5):
+        await calls.acquire()
+        await calls.acquire()
+    ticking.cancel()
+    assert reported[0] == "the upkeep of orders/workers failed"
+
+
+async def test_a_lease_of_another_process_is_not_taken_for_our_own(
+    log: MemoryLog, clock: ManualClock
+) -> None:
+    async with Store(log, clock=clock) as one, Store(log, clock=clock) as other:
+        await one.create_queue("orders")
+        await one.put_task("orders", b"a")
+        mine = await one.get_task("orders")
+        await other.put_task("orders", b"b")
+        theirs = await other.get_task("orders")
+        with pytest.raises(LeaseLost):
+            await other.done_task(mine)
+        await other.done_task(theirs)
+        await one.done_task(mine)
+        assert await counts(log) == (0, 0)
+
+
+async def test_letters_by_name_are_found_without_reading_all_of_them(store: Store, log: MemoryLog) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", *[b"%d" % i for i in range(2_500)])
+    tasks = await store.get_task("orders", 2_500)
+    await store.bury(tasks, "bad")
+    pages: list[int] = []
+    dead_letters = log.dead_letters
+
+    async def spying(group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
+        page = await dead_letters(group, after=after, limit=limit)
+        pages.append(len(page))
+        return page
+
+    log.dead_letters = spying  # type: ignore[method-assign]
+    assert list((await store.redrive("orders", [tasks[1_500].id, tasks[1_600].id])).ids) == [
+        tasks[1_500].id, tasks[1_600].id,
+    ]  # fmt: skip
+    assert len(pages) == 1
+    assert list((await store.redrive("orders", [])).ids) == []
+
+
+async def test_the_blocks_of_a_deleted_queue_are_forgotten(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.get_task("orders")
+    await store.put_task("orders", b"a")
+    await store.delete_queue("orders")
+    assert not store._tails
+
+
+async def test_what_an_idle_group_gave_back_comes_before_what_is_newer(
+    store: Store, clock: ManualClock
+) -> None:
+    await store.create_queue("orders", {"in_memory_queue_size": 1})
+    await store.get_task("orders")
+    await store.put_task("orders", b"1", b"2")
+    await settled()
+    clock.advance(seconds=31)
+    await store.tick()
+    await store.pause("orders")
+    assert await store.get_task("orders") == []
+    await store.resume("orders")
+    await settled()
+    assert data(await store.get_task("orders")) == ["1"]
+
+
+async def test_a_delayed_message_that_was_lost_says_when_it_was_available_before(
+    log: MemoryLog, store: Store, clock: ManualClock
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"1", delay=5)
+    clock.advance(seconds=10)
+    (task,) = await store.get_task("orders")
+    assert task.start_time == BEGIN + 5_000_000
+    for owner in await log.owners():
+        await log.retire(owner.name)
+    (task,) = await store.get_task("orders")
+    assert (task.attempts, task.prev_start_time) == (1, BEGIN + 5_000_000)
+
+
+async def test_a_fill_that_cannot_look_around_is_tried_again_soon(store: Store, log: MemoryLog) -> None:
+    await store.create_queue("orders")
+    await store.get_task("orders")
+    window = next(iter(store._windows.values()))
+    window._hog, window._look_at = Flow("f"), -1e9
+    refuse(log, "flows")
+    await store.put_task("orders", b"a")
+    await settled()
+    assert window._timer is not None
+    assert window._timer.when() <= asyncio.get_running_loop().time() + 1
+
+
+async def test_a_shelf_made_smaller_strands_nothing(store: Store) -> None:
+    await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
+    await store.put_task("orders", *[bytes(8_000)] * 250)
+    tasks = await store.get_task("orders", 10)
+    (window,) = store._windows.values()
+    assert sum(c.noted for s in await window.stats() for c in s.flows) > 100
+    await store.done_task(tasks)
+    await store.configure_queue("orders", {"in_memory_queue_size": 100})
+    count = len(tasks)
+    while tasks := await store.get_task("orders", 50):
+        await store.done_task(tasks)
+        count += len(tasks)
+    assert count == 250
+
+
+async def test_a_dropped_window_keeps_no_bodies(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a", b"b")
+    await store.get_task("orders")
+    await store.delete_queue("orders")
+    assert [c.messages for c in store._own._shelves.values()] == [0]
+
+
+async def test_leases_that_are_over_are_not_remembered_for_long(store: Store) -> None:
+    await store.create_queue("orders")
+    for _ in range(30):
+        await store.put_task("orders", *[b"x"] * 100)
+        for _ in range(100):
+            await store.done_task(await store.get_task("orders"))
+    (contents,) = store._own._shelves.values()
+    assert len(contents.deadlines) <= 1_001
+
+
+async def test_a_lease_of_no_length_is_refused(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    for seconds in (-1.0, float("inf"), float("nan")):
+        with pytest.raises(Rejected, match="a lease of"):
+            await store.get_task("orders", visibility_seconds=seconds)
+    tasks = await store.get_task("orders")
+    with pytest.raises(Rejected, match="a lease of"):
+        await store.extend(tasks, -1)
+
+
+class Away(MemoryWarm):
+    """A shared tier that can be out of reach."""
+
+    shared = True
+    away = False
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in {"epoch", "renew", "begin", "take", "stats", "running"} and super().__getattribute__(
+            "away"
+        ):
+            raise WarmAway("it is away")
+        return super().__getattribute__(name)
+
+
+async def test_without_its_shared_tier_a_store_goes_on_at_once(log: MemoryLog, clock: ManualClock) -> None:
+    shared = Away("shared", clock=clock)
+    async with Store(log, shared, clock=clock) as store:
+        await store.create_queue("orders")
+        assert await store.get_task("orders") == []
+        shared.away = True
+        await store.put_task("orders", b"a")
+        assert data(await store.get_task("orders")) == ["a"]
+        assert len(await store.running()) == 1
+        assert sum(flow.taken for flow in (await store.flow_stats()).flows) == 1
+
+
+async def test_a_store_that_cannot_open_closes_what_it_opened(log: MemoryLog) -> None:
+    closed: list[str] = []
+
+    class Closing(MemoryWarm):
+        async def __aexit__(self, *_: object) -> None:
+            closed.append(self.name)
+
+    refuse(log, "owners")
+    with pytest.raises(Unavailable):
+        async with Store(log, Closing("shared")):
+            pass
+    assert closed == ["shared"]
+
+
+async def test_an_epoch_that_a_fill_ended_itself_is_over_for_the_window_too(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a", b"b")
+    await store.done_task(await store.get_task("orders"))
+    window = next(iter(store._windows.values()))
+    due_at = window._next_due_at
+    assert due_at is not None
+    begun: list[str] = []
+
+    async def end_it(tier: Tier, epoch: str) -> None:
+        begun.append(epoch)
+        if len(begun) == 1:
+            await tier.renew()
+            raise EpochLost("over", hint="again")
+
+    await window.tiers.call(window.tiers.own, end_it)
+    assert len(set(begun)) == 2
+    assert window._held == 0
+    assert window._next_due_at is None
