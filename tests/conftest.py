@@ -9,9 +9,16 @@ import pytest
 from tests.servers import PostgresServer, ServerUnavailableError, ValkeyServer, absent
 
 # A failure prints a blob that reproduces it: `@reproduce_failure(...)`. CI keeps on drawing new
-# examples (not derandomised), so that every run searches a little further.
+# examples (not derandomised), so that every run searches a little further. It doesn't shrink what it
+# found: on a database that takes longer than a test may, and the blob is enough to do it elsewhere.
 hypothesis.settings.register_profile(
-    "ci", max_examples=60, deadline=None, derandomize=False, print_blob=True, database=None
+    "ci",
+    max_examples=60,
+    deadline=None,
+    derandomize=False,
+    print_blob=True,
+    database=None,
+    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
 )
 hypothesis.settings.register_profile("dev", max_examples=25, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(

@@ -6,6 +6,7 @@ Invariants: nothing here does I/O or imports another layer; every public name is
 
 from forebay.model import bitmap
 from forebay.model.block import Block
+from forebay.model.cancelling import cancel
 from forebay.model.check import body_bytes, check_block
 from forebay.model.clock import (
     TIME_MAX,
@@ -106,6 +107,7 @@ __all__ = [
     "UnknownQueue",
     "bitmap",
     "body_bytes",
+    "cancel",
     "check_block",
     "check_group_name",
     "check_partition",

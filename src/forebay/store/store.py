@@ -30,6 +30,7 @@ from forebay.model import (
     SystemClock,
     Unavailable,
     UnknownGroup,
+    cancel,
     from_datetime,
     queue_of,
 )
@@ -127,10 +128,7 @@ class Store:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if self._ticker is not None:
-            self._ticker.cancel()
-            with suppress(asyncio.CancelledError):
-                await self._ticker
+        await cancel(self._ticker)
         for window in self._windows.values():
             await window.close()
         self._windows.clear()

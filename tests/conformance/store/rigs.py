@@ -6,7 +6,7 @@ import asyncio
 import subprocess
 from typing import Any
 
-from forebay.model import ManualClock
+from forebay.model import ManualClock, cancel
 from forebay.store.process import process_name
 from forebay.store.store import Store, StoreSettings
 from forebay.warm.seam import Warm
@@ -75,9 +75,7 @@ async def kill(store: Store) -> None:
         if window._timer is not None:
             window._timer.cancel()
     while tasks := [task for task in _tasks(store) if not task.done()]:
-        for task in tasks:
-            task.cancel()
-        await asyncio.wait(tasks)
+        await cancel(*tasks)
     if store._shared is not None:
         await store._shared.__aexit__(None, None, None)
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 from typing import Final
 
+from forebay.model import cancel
 from forebay.warm.seam import Heard, WarmAway
 from forebay.warm.valkey.server import Server
 
@@ -46,10 +47,7 @@ class Ears:
         """Hear no more; returns when the connection is closed."""
         self._is_open = False
         task, self._task = self._task, None
-        while task is not None and not task.done():
-            task.cancel()
-            # Again after a while: redis-py may swallow it in the middle of connecting.
-            await asyncio.wait([task], timeout=_WAIT_SECONDS_MIN)
+        await cancel(task)
 
     def _start(self) -> None:
         if self._is_open and self._listeners and self._task is None:
