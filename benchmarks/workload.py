@@ -10,7 +10,7 @@ from typing import Final
 
 from benchmarks.payloads import BATCH, PUSHERS, Batch
 from forebay.log.sqlite import SqliteLog
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.warm.valkey import ValkeyWarm
 
 WORKERS: Final = 16
@@ -19,16 +19,16 @@ IDLE: Final = "idle"
 
 
 @asynccontextmanager
-async def opened(folder: Path, valkey_url: str | None = None) -> AsyncIterator[Store]:
+async def opened(folder: Path, valkey_url: str | None = None) -> AsyncIterator[LogStore]:
     """Give a store on a SQLite file in a folder, with its own memory or a Valkey as warm tier."""
     warm = None if valkey_url is None else ValkeyWarm(valkey_url, prefix=folder.name)
-    async with Store(SqliteLog(folder / "log.db"), warm) as store:
+    async with LogStore(SqliteLog(folder / "log.db"), warm) as store:
         await store.create_queue(QUEUE)
         await store.create_queue(IDLE)
         yield store
 
 
-async def fill(store: Store, batches: Sequence[Batch], messages: int) -> None:
+async def fill(store: LogStore, batches: Sequence[Batch], messages: int) -> None:
     """Bring the messages that wait in the queue up to a number, and some more that nobody has to wait."""
     messages += 2 * WORKERS * BATCH
     stat = (await store.get_stat()).queue_stats[1]
@@ -44,7 +44,7 @@ async def fill(store: Store, batches: Sequence[Batch], messages: int) -> None:
     await asyncio.gather(*(push() for _ in range(PUSHERS)))
 
 
-async def take_rate(store: Store, messages: int) -> float:
+async def take_rate(store: LogStore, messages: int) -> float:
     """Take and finish so many tasks, in batches; how many a second."""
     done = 0
     start = perf_counter()
@@ -60,7 +60,7 @@ async def take_rate(store: Store, messages: int) -> float:
     return done / (perf_counter() - start)
 
 
-async def waits(store: Store, payload: bytes, count: int) -> list[float]:
+async def waits(store: LogStore, payload: bytes, count: int) -> list[float]:
     """How long one task takes from its put to a worker that waits for it, in milliseconds, ascending."""
     found = []
     for _ in range(count):

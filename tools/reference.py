@@ -27,7 +27,7 @@ from forebay.model import (
     UnknownQueue,
     format_bytes,
 )
-from forebay.store.store import Store, StoreSettings
+from forebay.store.store import LogStore, StoreSettings
 from forebay.store.values import Task
 
 FOLDER = Path(__file__).parent.parent / "docs" / "reference"
@@ -71,7 +71,7 @@ def _cli() -> Iterator[str]:
 def _store() -> Iterator[str]:
     yield f"{NOTE}\n# The store\n"
     yield "`async with forebay.open(url) as store:` opens it. All verbs are coroutines; times are in µs.\n"
-    for name, verb in inspect.getmembers(Store, inspect.iscoroutinefunction):
+    for name, verb in inspect.getmembers(LogStore, inspect.iscoroutinefunction):
         if not name.startswith("_"):
             signature = str(inspect.signature(verb)).replace("(self, ", "(").replace("(self)", "()")
             signature = re.sub(r"\b(?:\w+\.)+(?=\w)", "", signature.replace("'", ""))

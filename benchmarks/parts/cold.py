@@ -8,7 +8,7 @@ from benchmarks.drive import interleave, ratios, turns_of
 from benchmarks.payloads import batches
 from benchmarks.verdict import Figures
 from benchmarks.workload import fill, opened, percentile, take_rate, waits
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 
 
 async def run(bench: Bench) -> Figures:
@@ -23,7 +23,7 @@ async def _compare(bench: Bench, name: str, url: str | None) -> dict[str, float 
     pushes, pace = batches(), bench.pace
     part = pace.store_messages // (1 if url is None else 4)
 
-    def turn(store: Store, messages: int) -> Callable[[float], Awaitable[float]]:
+    def turn(store: LogStore, messages: int) -> Callable[[float], Awaitable[float]]:
         async def run_turn(_: float) -> float:
             await fill(store, pushes, messages)
             return await take_rate(store, part)
@@ -48,7 +48,7 @@ async def _compare(bench: Bench, name: str, url: str | None) -> dict[str, float 
     return figures
 
 
-async def _waits(bench: Bench, small: Store, large: Store) -> dict[str, float | list[float]]:
+async def _waits(bench: Bench, small: LogStore, large: LogStore) -> dict[str, float | list[float]]:
     """The wait for a task of another queue, in turns, which the cold messages must not prolong."""
     payload = batches(1)[0].payloads[0]
     found: dict[str, list[float]] = {"few": [], "many": []}

@@ -3,8 +3,8 @@
 The names a program needs; everything else is reached through them.
 """
 
+from forebay.app.opening import open_embedded as open  # noqa: A004 - read as `forebay.open`
 from forebay.app.opening import open_log
-from forebay.app.opening import open_store as open  # noqa: A004 - read as `forebay.open`
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
@@ -33,7 +33,8 @@ from forebay.model import (
     mint,
 )
 from forebay.store.letters import Letters
-from forebay.store.store import Store, StoreSettings
+from forebay.store.seam import Store
+from forebay.store.store import StoreSettings
 from forebay.store.values import (
     FlowStats,
     Peeked,

@@ -22,7 +22,7 @@ import msgspec
 
 from forebay.log.postgres import PostgresLog
 from forebay.model import LeaseLost, Message, Unavailable, mint
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import Task
 from forebay.warm.valkey import ValkeyWarm
 
@@ -89,7 +89,7 @@ class Diary:
 class Client:
     """Producers and workers on a store; all that they see goes to the diary."""
 
-    def __init__(self, store: Store, diary: Diary, name: str, rng: random.Random) -> None:
+    def __init__(self, store: LogStore, diary: Diary, name: str, rng: random.Random) -> None:
         self.store = store
         self.diary = diary
         self.name = name
@@ -206,7 +206,7 @@ async def main(dsn: str, url: str, path: str, name: str, seed: str) -> None:
     """Serve until SIGTERM."""
     rng = random.Random(f"{seed}/{name}")
     warm = ValkeyWarm(url, prefix=PREFIX)
-    async with Store(PostgresLog(dsn, retry_seconds=0.2), warm) as store:
+    async with LogStore(PostgresLog(dsn, retry_seconds=0.2), warm) as store:
         for queue, settings in QUEUES.items():
             await store.create_queue(queue, dict(settings))
         client = Client(store, Diary(Path(path)), name, rng)

@@ -20,7 +20,7 @@ import msgspec
 import pytest
 
 from forebay.log.postgres import PostgresLog
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.warm.valkey import ValkeyWarm
 from tests.chaos.store_server import PREFIX, QUEUES, Client, Diary, Line
 from tests.history import Handed, History, check
@@ -141,7 +141,7 @@ async def drain(cluster: Cluster) -> tuple[dict[str, list[str]], dict[str, int]]
     """Finish all that is left with a new store; the dead letters and the ledger's difference, by queue."""
     diary = Diary(cluster.folder / "drain.ndjson")
     dead: dict[str, list[str]] = {}
-    async with Store(PostgresLog(cluster.dsn), ValkeyWarm(cluster.valkey.url, prefix=PREFIX)) as store:
+    async with LogStore(PostgresLog(cluster.dsn), ValkeyWarm(cluster.valkey.url, prefix=PREFIX)) as store:
         client = Client(store, diary, "drain", random.Random(0))
         try:
             async with asyncio.timeout(DRAIN_SECONDS):
@@ -162,7 +162,7 @@ async def drain(cluster: Cluster) -> tuple[dict[str, list[str]], dict[str, int]]
         return dead, {s.queue.name: sum(g.difference for g in s.groups) for s in stats.queues}
 
 
-async def _left(store: Store, queue: str) -> int:
+async def _left(store: LogStore, queue: str) -> int:
     stats = await store.log.stats()
     (groups,) = [s.groups for s in stats.queues if s.queue.name == queue]
     return sum(g.ready + g.held + g.deferred for g in groups)

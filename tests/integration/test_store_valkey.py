@@ -10,7 +10,7 @@ import pytest
 
 from forebay.log.sqlite import SqliteLog
 from forebay.model import LeaseLost, Unavailable
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.warm.valkey import ValkeyWarm
 from tests.servers import ValkeyServer
 
@@ -18,9 +18,9 @@ LOSSES = ("flush", "restart", "kill")
 
 
 @pytest.fixture
-async def store(valkey: ValkeyServer, tmp_path: Path) -> AsyncIterator[Store]:
+async def store(valkey: ValkeyServer, tmp_path: Path) -> AsyncIterator[LogStore]:
     """Give a store on SQLite and that Valkey, by the machine's own clock."""
-    async with Store(SqliteLog(tmp_path / "log.db"), ValkeyWarm(valkey.url)) as store:
+    async with LogStore(SqliteLog(tmp_path / "log.db"), ValkeyWarm(valkey.url)) as store:
         await store.create_queue("orders", {"visibility_seconds": 600})
         yield store
 
@@ -36,7 +36,7 @@ def lose(valkey: ValkeyServer, how: str) -> None:
         valkey.start()
 
 
-async def finish_all(store: Store, count: int) -> list[bytes]:
+async def finish_all(store: LogStore, count: int) -> list[bytes]:
     """Take and finish so many tasks, whatever happens in between."""
     seen: list[bytes] = []
     async with asyncio.timeout(20):
@@ -50,7 +50,7 @@ async def finish_all(store: Store, count: int) -> list[bytes]:
     return seen
 
 
-def is_shared(store: Store) -> bool:
+def is_shared(store: LogStore) -> bool:
     """Whether the store uses the shared tier now."""
     (window,) = store._windows.values()
     return window.tiers.active.warm.shared
@@ -58,7 +58,7 @@ def is_shared(store: Store) -> bool:
 
 @pytest.mark.parametrize("how", LOSSES)
 async def test_the_loss_of_the_tier_is_repaired_without_waiting_for_leases(
-    store: Store, valkey: ValkeyServer, how: str
+    store: LogStore, valkey: ValkeyServer, how: str
 ) -> None:
     await store.put_task("orders", *[b"%d" % i for i in range(100)])
     before = await store.get_task("orders", 40)
@@ -83,7 +83,7 @@ async def test_the_loss_of_the_tier_is_repaired_without_waiting_for_leases(
 
 
 @pytest.mark.parametrize("how", LOSSES)
-async def test_loss_under_load_loses_nothing(store: Store, valkey: ValkeyServer, how: str) -> None:
+async def test_loss_under_load_loses_nothing(store: LogStore, valkey: ValkeyServer, how: str) -> None:
     done: list[bytes] = []
     total = 6_000
 
@@ -115,7 +115,7 @@ async def test_loss_under_load_loses_nothing(store: Store, valkey: ValkeyServer,
 
 
 async def test_while_it_is_away_the_store_goes_on_from_memory_and_returns(
-    store: Store, valkey: ValkeyServer
+    store: LogStore, valkey: ValkeyServer
 ) -> None:
     await store.put_task("orders", b"held", b"ready")
     (held,) = await store.get_task("orders")
@@ -136,7 +136,9 @@ async def test_while_it_is_away_the_store_goes_on_from_memory_and_returns(
     assert (group.done, group.ready, group.held, group.deferred) == (102, 0, 0, 0)
 
 
-async def test_what_is_out_when_it_goes_away_can_still_be_settled(store: Store, valkey: ValkeyServer) -> None:
+async def test_what_is_out_when_it_goes_away_can_still_be_settled(
+    store: LogStore, valkey: ValkeyServer
+) -> None:
     await store.put_task("orders", b"x", b"y")
     done, retried = await store.get_task("orders", 2)
     await asyncio.to_thread(valkey.kill)
@@ -150,7 +152,7 @@ async def test_what_is_out_when_it_goes_away_can_still_be_settled(store: Store, 
 
 async def test_a_store_opens_while_it_is_away(valkey: ValkeyServer, tmp_path: Path) -> None:
     await asyncio.to_thread(valkey.kill)
-    async with Store(SqliteLog(tmp_path / "log.db"), ValkeyWarm(valkey.url)) as store:
+    async with LogStore(SqliteLog(tmp_path / "log.db"), ValkeyWarm(valkey.url)) as store:
         await store.create_queue("orders")
         await store.put_task("orders", b"x")
         assert await finish_all(store, 1) == [b"x"]

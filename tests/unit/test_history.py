@@ -15,7 +15,7 @@ from forebay.log.values import Claimed, Deferral
 from forebay.model import LeaseLost, ManualClock, Message
 from forebay.store import settling
 from forebay.store.settler import Settler
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import Task
 from forebay.warm.memory import MemoryWarm, _Contents
 from tests.conformance.store.rigs import gone_process, kill
@@ -95,8 +95,8 @@ class Simulation:
         self._open: list[Handed] = []
         self._names = 0
 
-    def _new_store(self) -> Store:
-        return Store(self.log, clock=self.clock, name=f"{gone_process()}-{self.rng.random()}.")
+    def _new_store(self) -> LogStore:
+        return LogStore(self.log, clock=self.clock, name=f"{gone_process()}-{self.rng.random()}.")
 
     def now(self) -> float:
         self.clock.advance(seconds=0.000_001)

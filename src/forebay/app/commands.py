@@ -14,7 +14,7 @@ from rich.console import Console
 
 from forebay.app.demo import run_demo
 from forebay.app.ledger import ledger_rows, ledger_table
-from forebay.app.opening import DEFAULT_STORE, open_log, open_store
+from forebay.app.opening import DEFAULT_STORE, open_embedded, open_log
 from forebay.log.seam import Log
 from forebay.model import Rejected
 
@@ -44,9 +44,9 @@ def demo(arguments: argparse.Namespace) -> int:
 
     async def run() -> int:
         errors = Console(stderr=True)
-        async with open_store(arguments.store) as store:
+        async with open_embedded(arguments.store) as store:
             result = await run_demo(store, arguments.messages, errors)
-            stats = await store.log.stats()
+            stats = await store.ledger()
         if arguments.json:
             _print_json({**msgspec.to_builtins(result), "ledger": ledger_rows(stats)})
         else:

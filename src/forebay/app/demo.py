@@ -13,7 +13,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn
 from rich.progress import TimeRemainingColumn as TimeLeftColumn
 
-from forebay.store.store import Store
+from forebay.store.seam import Store
 
 __all__ = ["DemoResult", "run_demo"]
 

@@ -17,17 +17,17 @@ from forebay.log.memory import MemoryLog
 from forebay.log.seam import Log
 from forebay.log.sqlite import SqliteLog
 from forebay.model import Clock, Limits, Misconfigured
-from forebay.store.store import Store, StoreSettings
+from forebay.store.store import LogStore, StoreSettings
 from forebay.warm.seam import Warm
 
-__all__ = ["DEFAULT_STORE", "open_log", "open_store"]
+__all__ = ["DEFAULT_STORE", "open_embedded", "open_log"]
 
 DEFAULT_STORE = "sqlite:///forebay-data/forebay.db"
 """Where an embedded Forebay keeps its data, below the current folder."""
 WARM_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
 
 
-def open_store(
+def open_embedded(
     url: str = DEFAULT_STORE,
     *,
     warm: str | None = None,
@@ -35,8 +35,8 @@ def open_store(
     clock: Clock | None = None,
     limits: Limits | None = None,
     worker: str | None = None,
-) -> Store:
-    """The store at an address, to be entered with `async with`."""
+) -> LogStore:
+    """The store that works a log and a warm tier in this process, to be entered with `async with`."""
     url, found = _split_warm(url)
     if warm is not None and found is not None:
         text = "the warm tier is given twice: in the address and by `warm`"
@@ -44,7 +44,7 @@ def open_store(
     address = warm if warm is not None else found
     tier = _valkey_warm(address, clock) if address is not None else None
     log = open_log(url, clock=clock, limits=limits)
-    return Store(log, tier, clock=clock, settings=settings, worker=worker)
+    return LogStore(log, tier, clock=clock, settings=settings, worker=worker)
 
 
 def _split_warm(url: str) -> tuple[str, str | None]:

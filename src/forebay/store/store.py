@@ -1,4 +1,4 @@
-"""Store: queues whose messages are handed to workers under leases, on any log and any warm tier.
+"""LogStore: queues whose messages are handed to workers under leases, on any log and any warm tier.
 
 Invariants: what is put is in the log before the call returns; what is settled is in the log before the
 call returns; a task has one live lease; settling with a lease that is lost is a conflict, and changes
@@ -20,7 +20,17 @@ from typing import Any, Final, Self
 import msgspec
 
 from forebay.log.seam import Log
-from forebay.log.values import Append, DeadLetter, Group, Owner, Queue, Start
+from forebay.log.values import (
+    Append,
+    DeadLetter,
+    Group,
+    Owner,
+    Queue,
+    Receipt,
+    Start,
+    Stats,
+    StoredBlock,
+)
 from forebay.model import (
     Block,
     Clock,
@@ -78,7 +88,7 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Payload of newly put blocks that is kept for workers that wait, per queue."""
 
 
-class Store:
+class LogStore:
     """See the module. Opened with `async with`; the log and the tier are opened with it.
 
     `worker` is who takes tasks, for people; `name` is who holds claims, for the log: this process.
@@ -226,23 +236,29 @@ class Store:
         ]
         if not messages:
             raise Rejected("there is no task to put", hint="give one or more")
-        return await self.put(held, Block.of(messages, id=id, created_at=self._clock.now()))
+        return await self._put(held, Block.of(messages, id=id, created_at=self._clock.now()))
 
-    async def put(self, queue: Queue, block: Block) -> list[int]:
+    async def put(self, queue: str, block: Block) -> list[int]:
         """Put a whole block; the ids of its messages, in order."""
+        return await self._put(await self._queue(queue), block)
+
+    async def _put(self, queue: Queue, block: Block) -> list[int]:
         receipt = await self.log.commit([Append.of(queue, block)])
         (appended,) = receipt.appended
         tail = self._tails.get(queue.number)
-        if tail is not None:
-            if appended.count == len(block) and not appended.known:
-                tail.add(appended.first, block)
-            for window in self._windows.values():
-                if window.group.queue == queue.number:
-                    window.nudge()
+        if tail is not None and appended.count == len(block) and not appended.known:
+            tail.add(appended.first, block)
+        await self._announce(queue.number)
+        return appended.ids()
+
+    async def _announce(self, queue: int) -> None:
+        """Tell whoever waits, here and elsewhere, that something new is in the log."""
+        for window in self._windows.values():
+            if window.group.queue == queue:
+                window.nudge()
         if self._shared is not None:
             with suppress(Unavailable):
-                await self._shared.announce(queue.number)
-        return appended.ids()
+                await self._shared.announce(queue)
 
     async def get_task(
         self,
@@ -394,6 +410,10 @@ class Store:
         """
         return count_tasks(await self.log.stats())
 
+    async def ledger(self) -> Stats:
+        """The books of every queue and group: each must add up to what was accepted."""
+        return await self.log.stats()
+
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
         return await (await self._window(queue, group)).peek(_checked(count))
@@ -413,6 +433,25 @@ class Store:
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
         return await list_running(list(self._windows.values()), limit)
+
+    # Whole blocks, for programs that move many at once
+
+    async def read(
+        self, queue: str, first: int = 1, *, messages_max: int = 10_000, bytes_max: int = 64 << 20
+    ) -> list[StoredBlock]:
+        """Blocks as they are stored, from the one that holds sequence number `first` on."""
+        return await self.log.read(await self._queue(queue), first, messages=messages_max, bytes=bytes_max)
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        """Keep blocks under a name, unseen, until `publish`. Idempotent by block id."""
+        await self.log.stage(stage, appends)
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage."""
+        receipt = await self.log.publish(stage, ids)
+        for number in {queue_of(appended.first) for appended in receipt.appended}:
+            await self._announce(number)
+        return receipt
 
     # Time
 

@@ -39,6 +39,13 @@ class Task(msgspec.Struct, frozen=True, gc=False):
         return Message(self.data, self.partition, self.transaction_id, self.headers)
 
 
+class Ticket(msgspec.Struct, frozen=True, gc=False):
+    """What it takes to settle a task: its id and its lease."""
+
+    id: int
+    lease: Lease
+
+
 class Peeked(msgspec.Struct, frozen=True):
     """A message that is ready, looked at without being taken; fields as those of a task."""
 
@@ -57,7 +64,7 @@ class Peeked(msgspec.Struct, frozen=True):
 class Retry(msgspec.Struct, frozen=True):
     """A task that comes back at a time (µs)."""
 
-    task: Task
+    task: Task | Ticket
     next_start_time: int
 
 
@@ -124,3 +131,63 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     since: int
     deadline: int
+
+
+class Purged(msgspec.Struct, frozen=True):
+    """What skipping did to each group: messages that it will not hand out, and those that it does again."""
+
+    skipped: Mapping[str, int]
+    again: Mapping[str, int] = msgspec.field(default_factory=dict)
+    dry_run: bool = False
+
+
+class BlockPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """The block that a message was written in; times in µs."""
+
+    id: str
+    first: int
+    """The id of its first message."""
+    count: int
+    created_at: int
+    appended_at: int
+    bytes: int
+
+
+class Attempt(msgspec.Struct, frozen=True, kw_only=True):
+    """One entry of the outcome log about a message: what a worker, or the store, said of it."""
+
+    at: int
+    outcome: str
+    """done, retried, released, dead, expired, redriven, purged …"""
+    worker: str
+    attempts: int
+    """How often it had come back by then."""
+    reason: str | None = None
+
+
+class GroupPlace(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message is for one group, and how it came there."""
+
+    group: str
+    state: str
+    """cold, warm, leased, delayed, done, dead, expired, purged, skipped or corrupt."""
+    attempts: int = 0
+    worker: str | None = None
+    """Who has it, when it is leased."""
+    since: int | None = None
+    deadline: int | None = None
+    due_at: int | None = None
+    """When it comes back, when it is delayed."""
+    history: Sequence[Attempt] = ()
+
+
+class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
+    """The whole path of one message."""
+
+    id: int
+    queue: str
+    sequence: int
+    block: BlockPlace | None
+    """None when retention has dropped it."""
+    message: Message | None
+    groups: Sequence[GroupPlace]

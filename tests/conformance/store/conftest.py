@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay.model import mint
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from tests.conformance.conftest import _opened
 from tests.conformance.rigs import DURABLE_NAMES, NAMES
 from tests.conformance.store.rigs import WARM_NAMES, StoreRig
@@ -53,6 +53,6 @@ async def shared_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 @pytest.fixture
-def store(rig: StoreRig) -> Store:
+def store(rig: StoreRig) -> LogStore:
     """Give the store of the rig."""
     return rig.store

@@ -8,7 +8,7 @@ from typing import Any
 
 from forebay.model import ManualClock, cancel
 from forebay.store.process import process_name
-from forebay.store.store import Store, StoreSettings
+from forebay.store.store import LogStore, StoreSettings
 from forebay.warm.seam import Warm
 from forebay.warm.valkey import ValkeyWarm
 
@@ -25,7 +25,7 @@ class StoreRig:
         self.log_rig = log_rig
         self._valkey_url = valkey_url
         self._prefix = prefix
-        self._open: list[Store] = []
+        self._open: list[LogStore] = []
         self._opened = 0
 
     @property
@@ -39,11 +39,11 @@ class StoreRig:
         return self._valkey_url is not None
 
     @property
-    def store(self) -> Store:
+    def store(self) -> LogStore:
         """The store that was opened first."""
         return self._open[0]
 
-    async def open(self, **settings: Any) -> Store:
+    async def open(self, **settings: Any) -> LogStore:
         """Open a store; the log is open already, and is kept open."""
         warm: Warm | None = None
         if self._valkey_url is not None:
@@ -51,12 +51,12 @@ class StoreRig:
         log = _Kept(self.log_rig.log)
         self._opened += 1
         name = f"{gone_process()}-{self._opened}."
-        store = Store(log, warm, clock=self.clock, settings=StoreSettings(**settings), name=name)
+        store = LogStore(log, warm, clock=self.clock, settings=StoreSettings(**settings), name=name)
         await store.__aenter__()
         self._open.append(store)
         return store
 
-    async def crash(self) -> Store:
+    async def crash(self) -> LogStore:
         """End the store as if its process had died, and open another one as a new process would."""
         store = self._open.pop(0)
         await kill(store)
@@ -68,7 +68,7 @@ class StoreRig:
             await self._open.pop().__aexit__(None, None, None)
 
 
-async def kill(store: Store) -> None:
+async def kill(store: LogStore) -> None:
     """Stop all that a store does, without letting it say goodbye."""
     for window in store._windows.values():
         window._closed = True
@@ -80,7 +80,7 @@ async def kill(store: Store) -> None:
         await store._shared.__aexit__(None, None, None)
 
 
-def _tasks(store: Store) -> list[asyncio.Task[Any]]:
+def _tasks(store: LogStore) -> list[asyncio.Task[Any]]:
     """All that a store does in the background."""
     windows = store._windows.values()
     found: list[asyncio.Task[Any] | None] = [store._ticker, *(w._filling for w in windows)]
@@ -88,7 +88,7 @@ def _tasks(store: Store) -> list[asyncio.Task[Any]]:
     return [task for task in found if task is not None]
 
 
-async def all_waiting(store: Store, count: int = 1) -> None:
+async def all_waiting(store: LogStore, count: int = 1) -> None:
     """Return once so many workers wait for tasks."""
     async with asyncio.timeout(10):
         while sum(len(w._waiters) for w in store._windows.values()) < count:  # noqa: ASYNC110 - no event for it

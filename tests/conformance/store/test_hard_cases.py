@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from forebay.model import Unavailable
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import Task
 from tests.conformance.store.rigs import StoreRig, kill
 
@@ -138,7 +138,7 @@ async def test_a_worker_that_comes_as_the_idle_shelf_is_given_back_keeps_its_tas
 async def test_a_task_comes_once_in_a_batch_when_the_tier_is_lost_in_between(
     shared_rig: StoreRig, request: pytest.FixtureRequest
 ) -> None:
-    store: Store = shared_rig.store
+    store: LogStore = shared_rig.store
     await store.create_queue("orders")
     await store.put_task("orders", b"1")
     window = await store._window("orders", "workers")

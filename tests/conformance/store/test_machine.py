@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 
 from forebay.model import LeaseLost, ManualClock, Message, mint
 from forebay.store.letters import Letters
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import Retry, Task
 from tests.conformance.rigs import NAMES, Rig, make_rig
 from tests.conformance.steps import SECOND, check_ledger
@@ -85,7 +85,7 @@ class StoreMachine(RuleBasedStateMachine):
         super().__init__()
         self.run(self.log_rig.fresh())
         self.rig = StoreRig(self.log_rig, self.valkey_url, mint().hex())
-        self.store: Store = self.run(self.rig.open())
+        self.store: LogStore = self.run(self.rig.open())
         self.known: dict[int, Known] = {}
         self.tasks: list[Task] = []
         self.letters: list[Letters] = []
@@ -341,7 +341,7 @@ class StoreMachine(RuleBasedStateMachine):
         return m.at <= self.clock.now()
 
 
-async def all_filled(store: Store) -> None:
+async def all_filled(store: LogStore) -> None:
     """Return once nothing is being brought from the log."""
     for window in store._windows.values():
         while window._filling is not None:

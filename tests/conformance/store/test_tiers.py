@@ -6,7 +6,7 @@ import asyncio
 
 from forebay.model import Unavailable
 from forebay.store.hysteresis import Mode
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import GroupState, Task
 from tests.conformance.store.rigs import StoreRig, all_waiting
 
@@ -15,18 +15,18 @@ def data(tasks: list[Task]) -> list[int]:
     return [int(task.data) for task in tasks]
 
 
-async def put_many(store: Store, count: int, batch: int = 100, size: int = 0) -> None:
+async def put_many(store: LogStore, count: int, batch: int = 100, size: int = 0) -> None:
     for begin in range(0, count, batch):
         names = range(begin, min(begin + batch, count))
         await store.put_task("orders", *[b"%06d" % n + b" " * size for n in names])
 
 
-async def state(store: Store) -> GroupState:
+async def state(store: LogStore) -> GroupState:
     (found,) = (await store.flow_stats()).groups
     return found
 
 
-async def test_the_shelf_holds_no_more_than_its_limit(store: Store) -> None:
+async def test_the_shelf_holds_no_more_than_its_limit(store: LogStore) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 50})
     await put_many(store, 1_000, batch=70)
     held: list[Task] = []
@@ -41,7 +41,7 @@ async def test_the_shelf_holds_no_more_than_its_limit(store: Store) -> None:
     assert data(more) == list(range(50, 50 + len(more)))
 
 
-async def test_the_shelf_holds_no_more_bytes_than_its_limit(store: Store) -> None:
+async def test_the_shelf_holds_no_more_bytes_than_its_limit(store: LogStore) -> None:
     await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
     await put_many(store, 60, batch=15, size=100_000)
     seen: list[int] = []
@@ -52,7 +52,7 @@ async def test_the_shelf_holds_no_more_bytes_than_its_limit(store: Store) -> Non
     assert seen == list(range(60))
 
 
-async def test_a_limit_of_one_works(store: Store) -> None:
+async def test_a_limit_of_one_works(store: LogStore) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 1})
     await put_many(store, 10, batch=5)
     seen: list[int] = []
@@ -63,7 +63,7 @@ async def test_a_limit_of_one_works(store: Store) -> None:
     assert seen == list(range(10))
 
 
-async def test_older_cold_comes_before_newer_warm(store: Store) -> None:
+async def test_older_cold_comes_before_newer_warm(store: LogStore) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 10})
     await put_many(store, 100, batch=7)
     seen: list[int] = []
@@ -77,7 +77,7 @@ async def test_older_cold_comes_before_newer_warm(store: Store) -> None:
     assert seen == list(range(140))
 
 
-async def test_a_full_shelf_turns_cold_and_a_drained_one_warm(store: Store) -> None:
+async def test_a_full_shelf_turns_cold_and_a_drained_one_warm(store: LogStore) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 100})
     await put_many(store, 150, batch=10)
     tasks = await store.get_task("orders", 10)
@@ -153,7 +153,7 @@ async def test_two_servers_never_hand_out_the_same_task(rig: StoreRig) -> None:
     await put_many(stores[0], 2_000)
     seen: list[int] = []
 
-    async def work(store: Store) -> None:
+    async def work(store: LogStore) -> None:
         while len(seen) < 2_000:
             tasks = await store.get_task("orders", 10, wait_seconds=0.05)
             seen.extend(data(tasks))

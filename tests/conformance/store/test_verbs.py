@@ -9,7 +9,7 @@ import pytest
 
 from forebay.log.values import GroupStats
 from forebay.model import LeaseLost, Message, Rejected, UnknownGroup, UnknownQueue, mint, sequence_of
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import QueueStat, Retry, Task
 from tests.conformance.steps import SECOND
 from tests.conformance.store.rigs import StoreRig, all_waiting
@@ -19,16 +19,16 @@ def data(tasks: list[Task]) -> list[str]:
     return [task.data.decode() for task in tasks]
 
 
-async def stat(store: Store, number: int = 1) -> tuple[int, int, int, int]:
+async def stat(store: LogStore, number: int = 1) -> tuple[int, int, int, int]:
     found: QueueStat = (await store.get_stat()).queue_stats[number]
     return found.total_tasks, found.ready_tasks, found.taken_tasks, found.delayed_tasks
 
 
-async def counts(store: Store) -> GroupStats:
+async def counts(store: LogStore) -> GroupStats:
     return (await store.log.stats()).queues[0].groups[0]
 
 
-async def test_tasks_come_in_the_order_of_their_puts(store: Store) -> None:
+async def test_tasks_come_in_the_order_of_their_puts(store: LogStore) -> None:
     await store.create_queue("orders")
     ids = await store.put_task("orders", b"a", b"b")
     ids += await store.put_task("orders", b"c")
@@ -55,7 +55,7 @@ async def test_a_task_has_the_fields_of_its_message(rig: StoreRig) -> None:
     assert task.message() == message
 
 
-async def test_a_taken_task_is_nobody_elses(store: Store) -> None:
+async def test_a_taken_task_is_nobody_elses(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"%d" % i for i in range(100)])
     taken = await asyncio.gather(*(store.get_task("orders", 7) for _ in range(20)))
@@ -155,7 +155,7 @@ async def test_one_block_may_hold_tasks_of_several_times(rig: StoreRig) -> None:
     assert data(await store.get_task("orders", 10)) == ["1", "3"]
 
 
-async def test_start_time_and_delay_exclude_each_other(store: Store) -> None:
+async def test_start_time_and_delay_exclude_each_other(store: LogStore) -> None:
     await store.create_queue("orders")
     with pytest.raises(Rejected, match="both start_time and delay"):
         await store.put_task("orders", b"x", start_time=5, delay=1)
@@ -166,7 +166,7 @@ async def test_start_time_and_delay_exclude_each_other(store: Store) -> None:
     assert await stat(store) == (0, 0, 0, 0)
 
 
-async def test_a_put_with_the_same_id_is_one_put(store: Store) -> None:
+async def test_a_put_with_the_same_id_is_one_put(store: LogStore) -> None:
     await store.create_queue("orders")
     block_id = mint()
     ids = await store.put_task("orders", b"x", b"y", id=block_id)
@@ -174,7 +174,7 @@ async def test_a_put_with_the_same_id_is_one_put(store: Store) -> None:
     assert len(await store.get_task("orders", 10)) == 2
 
 
-async def test_transaction_ids_are_put_once(store: Store) -> None:
+async def test_transaction_ids_are_put_once(store: LogStore) -> None:
     await store.create_queue("orders")
     first = await store.put_task("orders", Message(b"x", transaction_id="t"))
     again = await store.put_task("orders", Message(b"x", transaction_id="t"), Message(b"y"))
@@ -182,7 +182,7 @@ async def test_transaction_ids_are_put_once(store: Store) -> None:
     assert data(await store.get_task("orders", 10)) == ["x", "y"]
 
 
-async def test_unknown_queues_and_groups_are_named(store: Store) -> None:
+async def test_unknown_queues_and_groups_are_named(store: LogStore) -> None:
     await store.create_queue("orders")
     with pytest.raises(UnknownQueue, match="did you mean 'orders'"):
         await store.put_task("order", b"x")
@@ -194,7 +194,7 @@ async def test_unknown_queues_and_groups_are_named(store: Store) -> None:
         await store.get_task("orders", 0)
 
 
-async def test_an_id_is_not_enough_to_settle(store: Store) -> None:
+async def test_an_id_is_not_enough_to_settle(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"x")
     (task,) = await store.get_task("orders")
@@ -203,7 +203,7 @@ async def test_an_id_is_not_enough_to_settle(store: Store) -> None:
     await store.done_task([task])
 
 
-async def test_every_group_sees_every_task(store: Store) -> None:
+async def test_every_group_sees_every_task(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.create_group("orders", "audit")
     await store.put_task("orders", b"x", b"y")
@@ -217,7 +217,7 @@ async def test_every_group_sees_every_task(store: Store) -> None:
     assert data(await store.get_task("orders", 9, group="audit")) == ["x", "y"]
 
 
-async def test_done_of_a_mixed_batch_settles_each_on_its_own(store: Store) -> None:
+async def test_done_of_a_mixed_batch_settles_each_on_its_own(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"%d" % i for i in range(10)])
     tasks = await store.get_task("orders", 10)
@@ -283,7 +283,7 @@ async def test_extend_keeps_a_task(rig: StoreRig) -> None:
     await store.done_task([task])
 
 
-async def test_released_tasks_come_back_first_and_uncounted(store: Store) -> None:
+async def test_released_tasks_come_back_first_and_uncounted(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b", b"c", b"d")
     tasks = await store.get_task("orders", 3)
@@ -316,7 +316,7 @@ async def test_a_queue_may_limit_returns(rig: StoreRig) -> None:
     assert expired.data == b"y"
 
 
-async def test_without_a_limit_tasks_come_back_for_ever(store: Store) -> None:
+async def test_without_a_limit_tasks_come_back_for_ever(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"x")
     for attempts in range(50):
@@ -325,7 +325,7 @@ async def test_without_a_limit_tasks_come_back_for_ever(store: Store) -> None:
         await store.retry_task([task])
 
 
-async def test_buried_tasks_are_dead_letters(store: Store) -> None:
+async def test_buried_tasks_are_dead_letters(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", Message(b"x", "p", headers={"a": "b"}), b"y")
     tasks = await store.get_task("orders", 2)
@@ -335,7 +335,7 @@ async def test_buried_tasks_are_dead_letters(store: Store) -> None:
     assert letter.message() == Message(b"x", "p", headers={"a": "b"})
 
 
-async def test_a_paused_queue_hands_out_nothing(store: Store) -> None:
+async def test_a_paused_queue_hands_out_nothing(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
     (task,) = await store.get_task("orders")
@@ -351,7 +351,7 @@ async def test_a_paused_queue_hands_out_nothing(store: Store) -> None:
         assert data(await waiting) == ["b", "c"]
 
 
-async def test_whoever_waits_is_woken_by_a_put(store: Store) -> None:
+async def test_whoever_waits_is_woken_by_a_put(store: LogStore) -> None:
     await store.create_queue("orders")
     waiting = [asyncio.create_task(store.get_task("orders", wait_seconds=30)) for _ in range(3)]
     await all_waiting(store, 3)
@@ -362,7 +362,7 @@ async def test_whoever_waits_is_woken_by_a_put(store: Store) -> None:
     assert sorted(found) == [["a"], ["b"], ["c"]]
 
 
-async def test_whoever_waits_is_woken_by_a_return(store: Store) -> None:
+async def test_whoever_waits_is_woken_by_a_return(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
     tasks = await store.get_task("orders", 2)
@@ -378,13 +378,13 @@ async def test_whoever_waits_is_woken_by_a_return(store: Store) -> None:
         assert [(t.data, t.attempts) for t in await waiting] == [(b"b", 1)]
 
 
-async def test_waiting_ends_with_its_time(store: Store) -> None:
+async def test_waiting_ends_with_its_time(store: LogStore) -> None:
     await store.create_queue("orders")
     async with asyncio.timeout(10):
         assert await store.get_task("orders", wait_seconds=0.01) == []
 
 
-async def test_whoever_stops_waiting_takes_nothing_away(store: Store) -> None:
+async def test_whoever_stops_waiting_takes_nothing_away(store: LogStore) -> None:
     await store.create_queue("orders")
     waiting = asyncio.create_task(store.get_task("orders", wait_seconds=30))
     await all_waiting(store)
@@ -394,7 +394,7 @@ async def test_whoever_stops_waiting_takes_nothing_away(store: Store) -> None:
         assert data(await store.get_task("orders", wait_seconds=10)) == ["a"]
 
 
-async def test_a_deleted_queue_begins_anew(store: Store) -> None:
+async def test_a_deleted_queue_begins_anew(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"old")
     (task,) = await store.get_task("orders")
@@ -406,7 +406,7 @@ async def test_a_deleted_queue_begins_anew(store: Store) -> None:
     assert data(await store.get_task("orders", 9)) == ["new"]
 
 
-async def test_peeking_takes_nothing(store: Store) -> None:
+async def test_peeking_takes_nothing(store: LogStore) -> None:
     await store.create_queue("orders")
     assert await store.peek("orders") == []
     await store.put_task("orders", Message(b"a", "p", "t", {"flow": "f"}), b"b", b"c", b"d")

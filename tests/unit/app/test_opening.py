@@ -3,25 +3,25 @@
 import pytest
 
 import forebay
-from forebay.app.opening import open_store
+from forebay.app.opening import open_embedded
 from forebay.log.memory import MemoryLog
 from forebay.model import Misconfigured
 from forebay.warm.valkey import ValkeyWarm
 
 
 def test_the_warm_tier_is_this_process_unless_the_address_names_another() -> None:
-    store = open_store("memory://")
+    store = open_embedded("memory://")
     assert isinstance(store.log, MemoryLog)
     assert store._shared is None
     for named in (
-        open_store("memory://?warm=valkey://127.0.0.1:6379/3"),
-        open_store("memory://", warm="redis://127.0.0.1:6379"),
+        open_embedded("memory://?warm=valkey://127.0.0.1:6379/3"),
+        open_embedded("memory://", warm="redis://127.0.0.1:6379"),
     ):
         assert isinstance(named._shared, ValkeyWarm)
 
 
 def test_other_parameters_stay_in_the_address_of_the_log() -> None:
-    store = open_store("postgresql://me@127.0.0.1/db?application_name=a%20b&warm=valkey://127.0.0.1:1")
+    store = open_embedded("postgresql://me@127.0.0.1/db?application_name=a%20b&warm=valkey://127.0.0.1:1")
     assert "application_name=a" in store.log._database._dsn  # type: ignore[attr-defined]
     assert "warm" not in store.log._database._dsn  # type: ignore[attr-defined]
 
@@ -36,7 +36,7 @@ def test_other_parameters_stay_in_the_address_of_the_log() -> None:
 )
 def test_a_bad_address_is_named(url: str, warm: str | None, words: str) -> None:
     with pytest.raises(Misconfigured, match=words):
-        open_store(url, warm=warm)
+        open_embedded(url, warm=warm)
 
 
 async def test_the_package_opens_a_store_at_once() -> None:

@@ -9,7 +9,7 @@ import pytest
 from forebay.log.memory import MemoryLog
 from forebay.model import ManualClock
 from forebay.store.hysteresis import Mode
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.values import GroupState, Task
 
 BEGIN = 1_800_000_000_000_000
@@ -18,14 +18,14 @@ SLOW_TICKS = 100
 WORKERS = 10
 
 
-async def state(store: Store) -> GroupState:
+async def state(store: LogStore) -> GroupState:
     (found,) = (await store.flow_stats()).groups
     return found
 
 
 async def test_twenty_thousand_a_second_never_lift_the_shelf_over_its_limit() -> None:
     clock = ManualClock(BEGIN)
-    async with Store(MemoryLog(clock=clock), clock=clock) as store:
+    async with LogStore(MemoryLog(clock=clock), clock=clock) as store:
         await store.create_queue("flood")
         highest = 0
         for _ in range(200):
@@ -41,7 +41,7 @@ async def test_twenty_thousand_a_second_never_lift_the_shelf_over_its_limit() ->
 
 async def test_a_burst_drains_and_the_mode_flips_a_few_times_at_most() -> None:
     clock = ManualClock(BEGIN)
-    async with Store(MemoryLog(clock=clock), clock=clock) as store:
+    async with LogStore(MemoryLog(clock=clock), clock=clock) as store:
         await store.create_queue("burst")
         for _ in range(12):
             await store.put_task("burst", *[b"x"] * 1_000)
@@ -63,7 +63,7 @@ async def test_a_burst_drains_and_the_mode_flips_a_few_times_at_most() -> None:
 async def fast_per_tick(*, slow_too: bool) -> float:
     """How many fast tasks the workers finish in a tick, alone or beside a flow that is 100 times slower."""
     clock = ManualClock(BEGIN)
-    async with Store(MemoryLog(clock=clock), clock=clock) as store:
+    async with LogStore(MemoryLog(clock=clock), clock=clock) as store:
         await store.create_queue("shared", {"in_memory_queue_size": 500, "visibility_seconds": 3600})
         free, busy = WORKERS, list[tuple[int, int, Task]]()
         ticks, finished = 2_000, 0

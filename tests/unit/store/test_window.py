@@ -12,7 +12,7 @@ import pytest
 from forebay.log.memory import MemoryLog
 from forebay.log.values import DeadLetter, Group
 from forebay.model import Flow, LeaseLost, ManualClock, Rejected, Unavailable, UnknownGroup
-from forebay.store.store import Store
+from forebay.store.store import LogStore
 from forebay.store.tier import Tier
 from forebay.store.values import Retry, Task
 from forebay.warm.memory import MemoryWarm
@@ -63,8 +63,8 @@ def log(clock: ManualClock) -> MemoryLog:
 
 
 @pytest.fixture
-async def store(log: MemoryLog, clock: ManualClock) -> AsyncIterator[Store]:
-    async with Store(log, clock=clock) as opened:
+async def store(log: MemoryLog, clock: ManualClock) -> AsyncIterator[LogStore]:
+    async with LogStore(log, clock=clock) as opened:
         yield opened
 
 
@@ -84,7 +84,7 @@ async def counts(log: MemoryLog) -> tuple[int, int]:
     return group.held, group.handed
 
 
-async def test_a_worker_woken_and_cancelled_at_once_passes_it_on(store: Store) -> None:
+async def test_a_worker_woken_and_cancelled_at_once_passes_it_on(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
     held = await store.get_task("orders")
@@ -100,7 +100,7 @@ async def test_a_worker_woken_and_cancelled_at_once_passes_it_on(store: Store) -
         assert data(await second) == ["a"]
 
 
-async def test_a_worker_woken_for_a_call_that_fails_passes_it_on(store: Store, log: MemoryLog) -> None:
+async def test_a_worker_woken_for_a_call_that_fails_passes_it_on(store: LogStore, log: MemoryLog) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
     held = await store.get_task("orders")
@@ -114,7 +114,7 @@ async def test_a_worker_woken_for_a_call_that_fails_passes_it_on(store: Store, l
 
 
 async def test_whoever_is_cancelled_while_a_batch_is_topped_up_leaves_nothing_behind(
-    store: Store, log: MemoryLog
+    store: LogStore, log: MemoryLog
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
@@ -133,7 +133,7 @@ async def test_whoever_is_cancelled_while_a_batch_is_topped_up_leaves_nothing_be
 
 
 async def test_whoever_is_cancelled_while_his_lease_is_noted_leaves_nothing_behind(
-    store: Store, log: MemoryLog
+    store: LogStore, log: MemoryLog
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
@@ -146,7 +146,7 @@ async def test_whoever_is_cancelled_while_his_lease_is_noted_leaves_nothing_behi
     assert data(await store.get_task("orders")) == ["a"]
 
 
-async def test_a_freed_partition_wakes_whoever_waits_for_it(store: Store) -> None:
+async def test_a_freed_partition_wakes_whoever_waits_for_it(store: LogStore) -> None:
     await store.create_queue("orders", {"ordered": True})
     await store.put_task("orders", b"1", b"2", partition="p")
     tasks = await store.get_task("orders")
@@ -157,7 +157,7 @@ async def test_a_freed_partition_wakes_whoever_waits_for_it(store: Store) -> Non
         assert data(await waiting) == ["2"]
 
 
-async def test_room_that_comes_about_during_a_fill_is_filled(store: Store, log: MemoryLog) -> None:
+async def test_room_that_comes_about_during_a_fill_is_filled(store: LogStore, log: MemoryLog) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 10})
     await store.put_task("orders", *[b"%02d" % i for i in range(9)])
     tasks = await store.get_task("orders", 9)
@@ -175,12 +175,12 @@ async def test_room_that_comes_about_during_a_fill_is_filled(store: Store, log: 
 
 
 async def test_claims_that_another_server_took_over_never_make_a_queue_look_empty(
-    store: Store, log: MemoryLog, clock: ManualClock
+    store: LogStore, log: MemoryLog, clock: ManualClock
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"%02d" % i for i in range(20)])
     await store.done_task(await store.get_task("orders"))
-    async with Store(log, clock=clock) as other:
+    async with LogStore(log, clock=clock) as other:
         for owner in await log.owners():
             await log.retire(owner.name)
         assert len(await other.get_task("orders", 30)) == 19
@@ -188,7 +188,7 @@ async def test_claims_that_another_server_took_over_never_make_a_queue_look_empt
         assert data(await store.get_task("orders")) == ["new"]
 
 
-async def test_a_letter_that_comes_again_is_not_taken_for_its_block(store: Store) -> None:
+async def test_a_letter_that_comes_again_is_not_taken_for_its_block(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"first", b"second")
     first, second = await store.get_task("orders", 2)
@@ -201,7 +201,7 @@ async def test_a_letter_that_comes_again_is_not_taken_for_its_block(store: Store
     assert data(await store.get_task("orders")) == ["second"]
 
 
-async def test_a_retry_of_one_partition_holds_up_no_other(store: Store, clock: ManualClock) -> None:
+async def test_a_retry_of_one_partition_holds_up_no_other(store: LogStore, clock: ManualClock) -> None:
     await store.create_queue("orders", {"ordered": True})
     await store.put_task("orders", b"p1", b"p2", partition="p")
     await store.put_task("orders", b"q1", b"q2", partition="q")
@@ -212,7 +212,7 @@ async def test_a_retry_of_one_partition_holds_up_no_other(store: Store, clock: M
 
 
 async def test_a_failed_commit_of_an_ordered_queue_strands_nothing(
-    store: Store, log: MemoryLog, clock: ManualClock
+    store: LogStore, log: MemoryLog, clock: ManualClock
 ) -> None:
     await store.create_queue("orders", {"ordered": True, "in_memory_queue_bytes": 1 << 20})
     await store.put_task("orders", *[bytes([i]) + urandom(600_000) for i in range(4)], partition="p")
@@ -230,7 +230,7 @@ async def test_a_failed_commit_of_an_ordered_queue_strands_nothing(
 
 
 async def test_closing_hands_out_nothing_more(log: MemoryLog, clock: ManualClock) -> None:
-    async with Store(log, clock=clock) as store:
+    async with LogStore(log, clock=clock) as store:
         await store.create_queue("orders")
         await store.put_task("orders", b"a")
         gate = Gate(log, "claim")
@@ -246,7 +246,7 @@ async def test_closing_hands_out_nothing_more(log: MemoryLog, clock: ManualClock
 
 
 async def test_an_idle_group_gives_back_what_is_ready_once(
-    store: Store, log: MemoryLog, clock: ManualClock
+    store: LogStore, log: MemoryLog, clock: ManualClock
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
@@ -264,7 +264,7 @@ async def test_an_idle_group_gives_back_what_is_ready_once(
 
 
 async def test_a_worker_who_comes_while_a_group_is_given_up_keeps_his_task(
-    store: Store, clock: ManualClock
+    store: LogStore, clock: ManualClock
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
@@ -280,7 +280,7 @@ async def test_a_worker_who_comes_while_a_group_is_given_up_keeps_his_task(
     assert data(tasks) == ["b"]
 
 
-async def test_a_group_that_another_server_made_anew_is_found(store: Store, log: MemoryLog) -> None:
+async def test_a_group_that_another_server_made_anew_is_found(store: LogStore, log: MemoryLog) -> None:
     queue = await store.create_queue("orders")
     assert await store.get_task("orders") == []
     (group,) = await log.groups(queue)
@@ -293,7 +293,7 @@ async def test_a_group_that_another_server_made_anew_is_found(store: Store, log:
 
 
 async def test_what_is_due_is_found_beside_a_claim_that_was_lost_and_starts_later(
-    store: Store, log: MemoryLog
+    store: LogStore, log: MemoryLog
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
@@ -315,7 +315,7 @@ async def test_what_is_due_is_found_beside_a_claim_that_was_lost_and_starts_late
 
 
 async def test_a_message_that_kills_its_process_is_given_up_too(log: MemoryLog, clock: ManualClock) -> None:
-    async with Store(log, clock=clock, name="one") as store:
+    async with LogStore(log, clock=clock, name="one") as store:
         await store.create_queue("orders", {"retries_max": 1})
         await store.put_task("orders", b"poison", b"good")
         for attempts in range(2):
@@ -329,7 +329,7 @@ async def test_a_message_that_kills_its_process_is_given_up_too(log: MemoryLog, 
         assert letter.message().payload == b"poison"
 
 
-async def test_an_ordered_message_says_when_it_became_available(store: Store, clock: ManualClock) -> None:
+async def test_an_ordered_message_says_when_it_became_available(store: LogStore, clock: ManualClock) -> None:
     await store.create_queue("orders", {"ordered": True})
     now = clock.now()
     await store.put_task("orders", b"1", partition="p")
@@ -339,7 +339,7 @@ async def test_an_ordered_message_says_when_it_became_available(store: Store, cl
     assert [task.start_time - now for task in tasks] == [0, 5_000_000, 5_000_000]
 
 
-async def test_a_lease_made_shorter_expires_on_time(store: Store, clock: ManualClock) -> None:
+async def test_a_lease_made_shorter_expires_on_time(store: LogStore, clock: ManualClock) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
     (task,) = await store.get_task("orders")
@@ -350,7 +350,7 @@ async def test_a_lease_made_shorter_expires_on_time(store: Store, clock: ManualC
     assert clock.now() == BEGIN
 
 
-async def test_a_full_shelf_of_bytes_leaves_the_rest_in_the_log(store: Store, log: MemoryLog) -> None:
+async def test_a_full_shelf_of_bytes_leaves_the_rest_in_the_log(store: LogStore, log: MemoryLog) -> None:
     await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
     for _ in range(100):
         await store.put_task("orders", urandom(100_000))
@@ -359,7 +359,7 @@ async def test_a_full_shelf_of_bytes_leaves_the_rest_in_the_log(store: Store, lo
 
 
 async def test_the_ticker_survives_what_a_window_raises(
-    store: Store, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
+    store: LogStore, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("forebay.store.store.TICK_SECONDS", 0.0)
     await store.create_queue("orders")
@@ -384,7 +384,7 @@ async def test_the_ticker_survives_what_a_window_raises(
 async def test_a_lease_of_another_process_is_not_taken_for_our_own(
     log: MemoryLog, clock: ManualClock
 ) -> None:
-    async with Store(log, clock=clock) as one, Store(log, clock=clock) as other:
+    async with LogStore(log, clock=clock) as one, LogStore(log, clock=clock) as other:
         await one.create_queue("orders")
         await one.put_task("orders", b"a")
         mine = await one.get_task("orders")
@@ -397,7 +397,7 @@ async def test_a_lease_of_another_process_is_not_taken_for_our_own(
         assert await counts(log) == (0, 0)
 
 
-async def test_letters_by_name_are_found_without_reading_all_of_them(store: Store, log: MemoryLog) -> None:
+async def test_letters_by_name_are_found_without_reading_all_of_them(store: LogStore, log: MemoryLog) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"%d" % i for i in range(2_500)])
     tasks = await store.get_task("orders", 2_500)
@@ -418,7 +418,7 @@ async def test_letters_by_name_are_found_without_reading_all_of_them(store: Stor
     assert list((await store.redrive("orders", [])).ids) == []
 
 
-async def test_the_blocks_of_a_deleted_queue_are_forgotten(store: Store) -> None:
+async def test_the_blocks_of_a_deleted_queue_are_forgotten(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.get_task("orders")
     await store.put_task("orders", b"a")
@@ -427,7 +427,7 @@ async def test_the_blocks_of_a_deleted_queue_are_forgotten(store: Store) -> None
 
 
 async def test_what_an_idle_group_gave_back_comes_before_what_is_newer(
-    store: Store, clock: ManualClock
+    store: LogStore, clock: ManualClock
 ) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 1})
     await store.get_task("orders")
@@ -443,7 +443,7 @@ async def test_what_an_idle_group_gave_back_comes_before_what_is_newer(
 
 
 async def test_a_delayed_message_that_was_lost_says_when_it_was_available_before(
-    log: MemoryLog, store: Store, clock: ManualClock
+    log: MemoryLog, store: LogStore, clock: ManualClock
 ) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"1", delay=5)
@@ -456,7 +456,7 @@ async def test_a_delayed_message_that_was_lost_says_when_it_was_available_before
     assert (task.attempts, task.prev_start_time) == (1, BEGIN + 5_000_000)
 
 
-async def test_a_fill_that_cannot_look_around_is_tried_again_soon(store: Store, log: MemoryLog) -> None:
+async def test_a_fill_that_cannot_look_around_is_tried_again_soon(store: LogStore, log: MemoryLog) -> None:
     await store.create_queue("orders")
     await store.get_task("orders")
     window = next(iter(store._windows.values()))
@@ -468,7 +468,7 @@ async def test_a_fill_that_cannot_look_around_is_tried_again_soon(store: Store, 
     assert window._timer.when() <= asyncio.get_running_loop().time() + 1
 
 
-async def test_a_shelf_made_smaller_strands_nothing(store: Store) -> None:
+async def test_a_shelf_made_smaller_strands_nothing(store: LogStore) -> None:
     await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
     await store.put_task("orders", *[bytes(8_000)] * 250)
     tasks = await store.get_task("orders", 10)
@@ -483,7 +483,7 @@ async def test_a_shelf_made_smaller_strands_nothing(store: Store) -> None:
     assert count == 250
 
 
-async def test_a_dropped_window_keeps_no_bodies(store: Store) -> None:
+async def test_a_dropped_window_keeps_no_bodies(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
     await store.get_task("orders")
@@ -491,7 +491,7 @@ async def test_a_dropped_window_keeps_no_bodies(store: Store) -> None:
     assert [c.messages for c in store._own._shelves.values()] == [0]
 
 
-async def test_leases_that_are_over_are_not_remembered_for_long(store: Store) -> None:
+async def test_leases_that_are_over_are_not_remembered_for_long(store: LogStore) -> None:
     await store.create_queue("orders")
     for _ in range(30):
         await store.put_task("orders", *[b"x"] * 100)
@@ -501,7 +501,7 @@ async def test_leases_that_are_over_are_not_remembered_for_long(store: Store) ->
     assert len(contents.deadlines) <= 1_001
 
 
-async def test_a_lease_of_no_length_is_refused(store: Store) -> None:
+async def test_a_lease_of_no_length_is_refused(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a")
     for seconds in (-1.0, float("inf"), float("nan")):
@@ -528,7 +528,7 @@ class Away(MemoryWarm):
 
 async def test_without_its_shared_tier_a_store_goes_on_at_once(log: MemoryLog, clock: ManualClock) -> None:
     shared = Away("shared", clock=clock)
-    async with Store(log, shared, clock=clock) as store:
+    async with LogStore(log, shared, clock=clock) as store:
         await store.create_queue("orders")
         assert await store.get_task("orders") == []
         shared.away = True
@@ -547,12 +547,12 @@ async def test_a_store_that_cannot_open_closes_what_it_opened(log: MemoryLog) ->
 
     refuse(log, "owners")
     with pytest.raises(Unavailable):
-        async with Store(log, Closing("shared")):
+        async with LogStore(log, Closing("shared")):
             pass
     assert closed == ["shared"]
 
 
-async def test_an_epoch_that_a_fill_ended_itself_is_over_for_the_window_too(store: Store) -> None:
+async def test_an_epoch_that_a_fill_ended_itself_is_over_for_the_window_too(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
     await store.done_task(await store.get_task("orders"))

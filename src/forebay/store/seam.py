@@ -1,0 +1,271 @@
+"""Store: the verbs of a queue, wherever it is. The seam that programs work with.
+
+`LogStore` works a log and a warm tier in this process; `forebay.client.Client` works a server over HTTP. What
+both promise: what is put is durable before the call returns; what is settled is durable before the call
+returns; a task has one live lease; settling with a lease that is lost is a conflict, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from types import TracebackType
+from typing import Any, Protocol, Self
+
+from forebay.log.values import Append, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
+from forebay.model import Block, Message
+from forebay.store.letters import Letters
+from forebay.store.values import (
+    DEFAULT_GROUP,
+    FlowStats,
+    Peeked,
+    Purged,
+    Retry,
+    Running,
+    StoreStats,
+    Task,
+    Ticket,
+    Whereabouts,
+)
+
+
+class Store(Protocol):
+    """The verbs. Open it with `async with`."""
+
+    async def __aenter__(self) -> Self: ...
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None: ...
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        """Make a queue with its group `workers`, or return the one of that name as it is."""
+        ...
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        """Change settings of a queue; what isn't named keeps its value."""
+        ...
+
+    async def pause(self, name: str) -> Queue:
+        """Hand out nothing more of a queue until it is resumed; pushes and settling go on."""
+        ...
+
+    async def resume(self, name: str) -> Queue:
+        """Hand out again."""
+        ...
+
+    async def queue(self, name: str) -> Queue:
+        """The queue of that name, as the log has it now."""
+        ...
+
+    async def queues(self) -> list[Queue]:
+        """All queues, by number."""
+        ...
+
+    async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
+        """Skip all that waits, is delayed or is out with a worker, in one group or in all; pushes go on.
+
+        Its dead letters stay. With `dry_run` nothing is changed. It can't be undone, but `seek` brings back
+        what the log still keeps.
+        """
+        ...
+
+    async def delete_queue(self, name: str) -> bool:
+        """Remove a queue with all that is in it."""
+        ...
+
+    async def create_group(self, queue: str, name: str, start: Start = "earliest") -> Group:
+        """Make a group with its own view of a queue, or return the one of that name."""
+        ...
+
+    async def groups(self, queue: str) -> list[Group]:
+        """The groups of a queue."""
+        ...
+
+    async def seek(self, queue: str, group: str, start: Start) -> Purged:
+        """Go on from another place: what comes after it is handed out (again), what is before it is skipped.
+
+        Leases of the group are lost; its dead letters stay.
+        """
+        ...
+
+    async def delete_group(self, queue: str, name: str) -> bool:
+        """Remove a group."""
+        ...
+
+    # The five verbs, and those beside them
+
+    async def put_task(
+        self,
+        queue: str,
+        *tasks: bytes | Message,
+        partition: str = "",
+        headers: dict[str, str] | None = None,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+        id: bytes | None = None,
+    ) -> list[int]:
+        """Put tasks in a queue, all or none; their ids, in order. Durable when it returns.
+
+        They become available at once, at `start_time` (µs, or aware), or after `delay` (seconds). What is
+        said here holds for tasks given as bytes; a `Message` says it itself. `id` (16 bytes, see `mint`)
+        makes the call repeatable.
+        """
+        ...
+
+    async def put(self, queue: str, block: Block) -> list[int]:
+        """Put a whole block; the ids of its messages, in order."""
+        ...
+
+    async def get_task(
+        self,
+        queue: str | Sequence[str],
+        count: int = 1,
+        *,
+        group: str = DEFAULT_GROUP,
+        worker: str | None = None,
+        wait_seconds: float = 0.0,
+        visibility_seconds: float | None = None,
+    ) -> list[Task]:
+        """Take up to `count` tasks; nobody else gets them until the visibility timeout.
+
+        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
+        several queues, those that are named take turns in being asked first.
+        """
+        ...
+
+    async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
+        ...
+
+    async def retry_task(
+        self,
+        tasks: Iterable[Task | Ticket | Retry],
+        *,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
+        ...
+
+    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
+        """Tasks become dead letters."""
+        ...
+
+    async def release(self, tasks: Iterable[Task | Ticket]) -> None:
+        """Tasks go back unused, and count no attempt."""
+        ...
+
+    async def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
+        """Keep tasks for so many seconds from now (else for the visibility timeout).
+
+        Tasks that were taken together share a lease where they come from one block, and are extended
+        together.
+        """
+        ...
+
+    async def settle(
+        self,
+        *,
+        done: Iterable[Task | Ticket] = (),
+        retry: Iterable[Retry] = (),
+        bury: Iterable[Task | Ticket] = (),
+        release: Iterable[Task | Ticket] = (),
+        reason: str = "",
+    ) -> None:
+        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
+        ...
+
+    # Dead letters
+
+    async def dead_letters(
+        self, queue: str, *, group: str = DEFAULT_GROUP, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """What was given up, by message id, from the first id past `after` on."""
+        ...
+
+    async def redrive(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Letters:
+        """Hand dead letters out again, as on their first day: those named, or all of the group.
+
+        `reason` leaves only those whose reason contains it. With `dry_run` nothing is changed.
+        """
+        ...
+
+    async def purge(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Letters:
+        """Do away with dead letters: those named, or all of the group; see `redrive`."""
+        ...
+
+    async def undo(self, queue: str, letters: Letters, *, group: str = DEFAULT_GROUP) -> Letters:
+        """Undo a redrive or a purge; returns the letters that are dead letters again.
+
+        What was redriven and is no longer in the log alone, but ready or with a worker, stays as it is.
+        """
+        ...
+
+    # Looking
+
+    async def get_stat(self) -> StoreStats:
+        """Where the tasks of all queues are.
+
+        A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        """
+        ...
+
+    async def ledger(self) -> Stats:
+        """The books of every queue and group: each must add up to what was accepted."""
+        ...
+
+    async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
+        """Look at what would be handed out next, without taking it."""
+        ...
+
+    async def where(self, id: int) -> Whereabouts:
+        """The whole path of one message: its block, and for every group where it is and what happened."""
+        ...
+
+    async def flow_stats(self) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
+        ...
+
+    async def running(self, limit: int = 100) -> list[Running]:
+        """Tasks that are out with workers, longest first."""
+        ...
+
+    # Whole blocks, for programs that move many at once
+
+    async def read(
+        self, queue: str, first: int = 1, *, messages_max: int = 10_000, bytes_max: int = 64 << 20
+    ) -> list[StoredBlock]:
+        """Blocks as they are stored, from the one that holds sequence number `first` on."""
+        ...
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        """Keep blocks under a name, unseen, until `publish`. Idempotent by block id."""
+        ...
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage."""
+        ...
