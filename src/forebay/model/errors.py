@@ -19,6 +19,7 @@ more; every error survives pickling with all its attributes.
 
 # ruff: noqa: N818 - the names say what the caller does next, which a suffix would blur
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -84,7 +85,14 @@ class Conflict(ForebayError):
 
 
 class LeaseLost(Conflict):
-    """The lease has expired or its token is stale: the message belongs to another worker."""
+    """The lease has expired or its token is stale: the message belongs to another worker.
+
+    `ids` are the messages that it was about.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, ids: Sequence[int] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.ids = ids
 
 
 class Corrupt(ForebayError):

@@ -22,6 +22,7 @@ import msgspec
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
+    Appended,
     DeadLetter,
     Group,
     Owner,
@@ -236,20 +237,25 @@ class LogStore:
         ]
         if not messages:
             raise Rejected("there is no task to put", hint="give one or more")
-        return await self._put(held, Block.of(messages, id=id, created_at=self._clock.now()))
+        block = Block.of(messages, id=id, created_at=self._clock.now())
+        return (await self._append(Append.of(held, block))).ids()
 
-    async def put(self, queue: str, block: Block) -> list[int]:
-        """Put a whole block; the ids of its messages, in order."""
-        return await self._put(await self._queue(queue), block)
+    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Put a whole block; where its messages are, and which of them were there before.
 
-    async def _put(self, queue: Queue, block: Block) -> list[int]:
-        receipt = await self.log.commit([Append.of(queue, block)])
+        Whoever has the block encoded and checked gives it as `body`.
+        """
+        held = await self._queue(queue)
+        return await self._append(Append(held.number, block, body) if body else Append.of(held, block))
+
+    async def _append(self, append: Append) -> Appended:
+        receipt = await self.log.commit([append])
         (appended,) = receipt.appended
-        tail = self._tails.get(queue.number)
-        if tail is not None and appended.count == len(block) and not appended.known:
-            tail.add(appended.first, block)
-        await self._announce(queue.number)
-        return appended.ids()
+        tail = self._tails.get(append.queue)
+        if tail is not None and appended.count == len(append.block) and not appended.known:
+            tail.add(appended.first, append.block)
+        await self._announce(append.queue)
+        return appended
 
     async def _announce(self, queue: int) -> None:
         """Tell whoever waits, here and elsewhere, that something new is in the log."""
@@ -620,4 +626,5 @@ def _raise_for(lost: Sequence[int]) -> None:
         raise LeaseLost(
             f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed}",
             hint="drop the work; they are handed out again, or were settled before",
+            ids=sorted(lost),
         )
