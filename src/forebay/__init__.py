@@ -3,8 +3,10 @@
 The names a program needs; everything else is reached through them.
 """
 
-from forebay.app.opening import open_embedded as open  # noqa: A004 - read as `forebay.open`
-from forebay.app.opening import open_log
+from typing import TYPE_CHECKING, Any
+
+from forebay.app.opening import open_log, open_sync
+from forebay.app.opening import open_store as open  # noqa: A004 - read as `forebay.open`
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
@@ -45,10 +47,14 @@ from forebay.store.values import (
     Task,
 )
 
+if TYPE_CHECKING:
+    from forebay.client import Client, SyncClient
+
 __all__ = [
     "Append",
     "Block",
     "Claim",
+    "Client",
     "Conflict",
     "Corrupt",
     "Death",
@@ -76,12 +82,23 @@ __all__ = [
     "Store",
     "StoreSettings",
     "StoreStats",
+    "SyncClient",
     "Task",
     "Unavailable",
     "__version__",
     "mint",
     "open",
     "open_log",
+    "open_sync",
 ]
 
 __version__ = "0.1.0"
+
+
+def __getattr__(name: str) -> Any:
+    """The clients, when they are first asked for: who works on a file needs no HTTP."""
+    if name in ("Client", "SyncClient"):
+        from forebay import client  # noqa: PLC0415 - see above
+
+        return getattr(client, name)
+    raise AttributeError(f"module 'forebay' has no attribute {name!r}")

@@ -9,7 +9,7 @@ from typing import Any
 from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
 from forebay.api.settings import ServerSettings
-from forebay.model import Limits, Unavailable
+from forebay.model import Clock, Limits, SystemClock, Unavailable
 from forebay.store.seam import Store
 
 
@@ -23,9 +23,12 @@ class Context:
         limits: Limits | None = None,
         keys: Any = None,
         shown: Mapping[str, Any] | None = None,
+        clock: Clock | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
+        self.clock = clock or SystemClock()
+        """What delays count from: that of the store."""
         self.keys = keys
         """The ring of keys; None when everybody may do everything."""
         self.shown = shown or {}

@@ -6,25 +6,74 @@
 | `postgresql://user@host/database` | a PostgreSQL database; needs the `postgres` extra |
 | `memory://` | nothing survives the process; for tests |
 
+A store may also be a server's: `http://host:6632`, `https://host`.
+
 The warm tier is this process's memory, or shared: `?warm=valkey://host:6379/0` at the end of the address, or
 `warm="valkey://…"` (also `valkeys://`, `redis://`, `rediss://`, `unix://`); needs the `valkey` extra.
 """
 
+from __future__ import annotations
+
 from pathlib import Path
+from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
 
 from forebay.log.memory import MemoryLog
 from forebay.log.seam import Log
 from forebay.log.sqlite import SqliteLog
 from forebay.model import Clock, Limits, Misconfigured
+from forebay.store.seam import Store
 from forebay.store.store import LogStore, StoreSettings
 from forebay.warm.seam import Warm
 
-__all__ = ["DEFAULT_STORE", "open_embedded", "open_log"]
+if TYPE_CHECKING:
+    from forebay.client import SyncClient
+
+__all__ = ["DEFAULT_STORE", "is_server", "open_embedded", "open_log", "open_store", "open_sync"]
 
 DEFAULT_STORE = "sqlite:///forebay-data/forebay.db"
 """Where an embedded Forebay keeps its data, below the current folder."""
 WARM_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
+
+
+def is_server(url: str) -> bool:
+    """Whether an address is that of a server."""
+    return url.partition("://")[0] in ("http", "https")
+
+
+def open_store(
+    url: str = DEFAULT_STORE,
+    *,
+    key: str | None = None,
+    ca_file: str | Path | None = None,
+    warm: str | None = None,
+    settings: StoreSettings | None = None,
+    clock: Clock | None = None,
+    limits: Limits | None = None,
+    worker: str | None = None,
+) -> Store:
+    """The store at an address, a server's or embedded, to be entered with `async with`.
+
+    `key` is the API key for a server, and `ca_file` has the certificates that the server's own is checked
+    against; a log needs neither. `warm`, `settings` and `limits` are for a log: a server has its own.
+    """
+    if not is_server(url):
+        return open_embedded(url, warm=warm, settings=settings, clock=clock, limits=limits, worker=worker)
+    if not (warm is settings is limits is None):
+        text = "a server has its own warm tier, settings and limits"
+        raise Misconfigured(text, hint="leave out warm, settings and limits, or give them to the server")
+    from forebay.client import Client  # noqa: PLC0415 - who works on a file needs none of it
+
+    return Client(url, key=key, ca_file=ca_file, clock=clock, worker=worker)
+
+
+def open_sync(
+    url: str, *, key: str | None = None, ca_file: str | Path | None = None, worker: str | None = None
+) -> SyncClient:
+    """The client of a server for synchronous programs, to be entered with `with`, or closed at the end."""
+    from forebay.client import SyncClient  # noqa: PLC0415 - likewise
+
+    return SyncClient(url, key=key, ca_file=ca_file, worker=worker)
 
 
 def open_embedded(

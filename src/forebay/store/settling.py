@@ -14,7 +14,8 @@ from typing import TypeVar
 import msgspec
 
 from forebay.log.values import Death, Deferral, QueueSettings, Settlement
-from forebay.model import Rejected, bitmap
+from forebay.model import bitmap
+from forebay.store.asking import checked_task
 from forebay.store.giving_up import is_last, last_words, without_start
 from forebay.store.unpacking import defer
 from forebay.store.values import Task
@@ -76,12 +77,10 @@ class Ballot:
 
     def of(self, task: object) -> Verdict:
         """The verdict on the lease of a task."""
-        if not isinstance(task, Task):
-            hint = "pass the task itself: an id doesn't say under whose lease it is"
-            raise Rejected(f"{task!r} is no task", hint=hint)
+        task = checked_task(task)
         mine = self.verdicts.setdefault(task.lease.group, {})
         if task.lease not in mine:
-            mine[task.lease] = Verdict(partition=task.partition, worker=self._worker)
+            mine[task.lease] = Verdict(partition=getattr(task, "partition", ""), worker=self._worker)
         return mine[task.lease]
 
     def done(self, tasks: Iterable[Task]) -> None:

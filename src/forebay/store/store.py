@@ -35,16 +35,15 @@ from forebay.log.values import (
 from forebay.model import (
     Block,
     Clock,
-    LeaseLost,
     Message,
     Rejected,
     SystemClock,
     Unavailable,
     UnknownGroup,
     cancel,
-    from_datetime,
     queue_of,
 )
+from forebay.store.asking import checked_begin, checked_count, raise_for_lost
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.process import is_gone, process_name
@@ -73,9 +72,6 @@ TICK_SECONDS: Final = 5.0
 """The safety net: nothing that works relies on it."""
 SHARED_TICK_SECONDS: Final = 0.5
 """How often the loss of a shared tier is looked for, when nothing else notices it."""
-COUNT_MAX: Final = 10_000
-LISTED_MAX: Final = 5
-"""Ids that an error names."""
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -280,7 +276,7 @@ class LogStore:
 
         Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here.
         """
-        _checked(count)
+        checked_count(count)
         window = await self._window(queue, group)
         seconds = _seconds(visibility_seconds, window.queue.settings.visibility_seconds)
         try:
@@ -327,7 +323,7 @@ class LogStore:
             longer = _seconds(seconds, window.queue.settings.visibility_seconds)
             gone = await window.extend(list(leases), longer)
             lost.extend(task_id for lease in gone for task_id in leases[lease])
-        _raise_for(lost)
+        raise_for_lost(lost)
 
     async def settle(
         self,
@@ -352,7 +348,7 @@ class LogStore:
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
             lost.extend(await window.settle(mine))
-        _raise_for(lost)
+        raise_for_lost(lost)
 
     # Dead letters
 
@@ -422,7 +418,7 @@ class LogStore:
 
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
-        return await (await self._window(queue, group)).peek(_checked(count))
+        return await (await self._window(queue, group)).peek(checked_count(count))
 
     async def flow_stats(self) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
@@ -593,14 +589,8 @@ class LogStore:
                 window.hear(filled=group is not None)
 
     def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:
-        if start_time is not None and delay is not None:
-            raise Rejected("both start_time and delay are given", hint="give one of them")
-        if delay is not None:
-            seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-            if not 0 <= seconds < float("inf"):
-                raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more")
-            return self._clock.now() + round(seconds * SECOND)
-        return from_datetime(start_time) if isinstance(start_time, datetime) else start_time
+        begins, seconds = checked_begin(start_time, delay)
+        return begins if seconds is None else self._clock.now() + round(seconds * SECOND)
 
 
 def _seconds(given: float | None, default: float) -> float:
@@ -612,19 +602,3 @@ def _seconds(given: float | None, default: float) -> float:
 
 def _later(message: Message, begins: int | None) -> Message:
     return message if begins is None else msgspec.structs.replace(message, start_time=begins)
-
-
-def _checked(count: int) -> int:
-    if not 1 <= count <= COUNT_MAX:
-        raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
-    return count
-
-
-def _raise_for(lost: Sequence[int]) -> None:
-    if lost:
-        listed = ", ".join(map(str, sorted(lost)[:LISTED_MAX])) + (", ..." if len(lost) > LISTED_MAX else "")
-        raise LeaseLost(
-            f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed}",
-            hint="drop the work; they are handed out again, or were settled before",
-            ids=sorted(lost),
-        )

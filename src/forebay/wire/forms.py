@@ -72,6 +72,14 @@ class PushReceipt(Form, kw_only=True):
     results: Sequence[Pushed]
 
 
+class Push(msgspec.Struct, frozen=True):
+    """What became of a push, for programs."""
+
+    block: bytes
+    durable: Literal["log", "spool"]
+    appended: Appended
+
+
 class StreamBlock(Form, kw_only=True):
     """Some messages of a stream, written together."""
 

@@ -8,27 +8,28 @@ from pathlib import Path
 import pytest
 
 from forebay.model import mint
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from tests.conformance.conftest import _opened
 from tests.conformance.rigs import DURABLE_NAMES, NAMES
-from tests.conformance.store.rigs import WARM_NAMES, StoreRig
+from tests.conformance.store.rigs import RIGS, WARM_NAMES, StoreRig, rig_name
 
 
 async def _rig(
     log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> AsyncIterator[StoreRig]:
+    http = warm == "http"
     url = request.getfixturevalue("valkey_url") if warm == "valkey" else None
     async for log_rig in _opened(log, tmp_path, request):
-        rig = StoreRig(log_rig, url, mint().hex())
+        rig = StoreRig(log_rig, url, mint().hex(), http=http)
         try:
             yield rig
         finally:
             await rig.close()
 
 
-@pytest.fixture(params=[(log, warm) for log in NAMES for warm in WARM_NAMES], ids="-".join)
+@pytest.fixture(params=RIGS, ids=rig_name)
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
-    """Give each log with each tier in turn, with one store open."""
+    """Give each log with each tier in turn, and over HTTP, with one store open."""
     log, warm = request.param
     async for made in _rig(log, warm, tmp_path, request):
         await made.open()
@@ -53,6 +54,6 @@ async def shared_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIte
 
 
 @pytest.fixture
-def store(rig: StoreRig) -> LogStore:
+def store(rig: StoreRig) -> Store:
     """Give the store of the rig."""
     return rig.store

@@ -6,23 +6,41 @@ import asyncio
 import subprocess
 from typing import Any
 
+from forebay.api.context import Context
+from forebay.api.serving import HttpServer, listen
+from forebay.api.settings import ServerSettings
+from forebay.client import Client
 from forebay.model import ManualClock, cancel
 from forebay.store.process import process_name
+from forebay.store.seam import Store
 from forebay.store.store import LogStore, StoreSettings
 from forebay.warm.seam import Warm
 from forebay.warm.valkey import ValkeyWarm
-
-# VALKEY
-from tests.conformance.rigs import Rig
+from tests.conformance.rigs import NAMES, Rig
 
 WARM_NAMES = ("memory", "valkey")
+HTTP_LOGS = ("memory", "sqlite")
+"""The logs whose store is also worked over HTTP: what is in between is the same for all."""
+RIGS = [(log, warm) for log in NAMES for warm in WARM_NAMES] + [(log, "http") for log in HTTP_LOGS]
+"""Every log with every warm tier; and, as if that were one, over HTTP."""
+
+
+def rig_name(parts: tuple[str, str]) -> str:
+    """The name of a rig in the names of tests."""
+    log, warm = parts
+    return f"http-{log}" if warm == "http" else f"{log}-{warm}"
 
 
 class StoreRig:
-    """A store under test; `other` opens a second server on the same log and tier."""
+    """A store under test; `other` opens a second server on the same log and tier.
 
-    def __init__(self, log_rig: Rig, valkey_url: str | None, prefix: str) -> None:
+    With `http` the store that is tested is the client of a real server, which has the embedded one.
+    """
+
+    def __init__(self, log_rig: Rig, valkey_url: str | None, prefix: str, *, http: bool = False) -> None:
         self.log_rig = log_rig
+        self._http = http
+        self._served: dict[LogStore, Served] = {}
         self._valkey_url = valkey_url
         self._prefix = prefix
         self._open: list[LogStore] = []
@@ -39,11 +57,19 @@ class StoreRig:
         return self._valkey_url is not None
 
     @property
-    def store(self) -> LogStore:
-        """The store that was opened first."""
+    def embedded(self) -> LogStore:
+        """The store that was opened first, as it is in its process."""
         return self._open[0]
 
-    async def open(self, **settings: Any) -> LogStore:
+    @property
+    def store(self) -> Store:
+        """The store that was opened first."""
+        return self._face(self._open[0])
+
+    def _face(self, store: LogStore) -> Store:
+        return self._served[store].client if self._http else store
+
+    async def open(self, **settings: Any) -> Store:
         """Open a store; the log is open already, and is kept open."""
         warm: Warm | None = None
         if self._valkey_url is not None:
@@ -54,18 +80,56 @@ class StoreRig:
         store = LogStore(log, warm, clock=self.clock, settings=StoreSettings(**settings), name=name)
         await store.__aenter__()
         self._open.append(store)
-        return store
+        if self._http:
+            self._served[store] = await Served.open(store, self.clock)
+        return self._face(store)
 
-    async def crash(self) -> LogStore:
+    async def crash(self) -> Store:
         """End the store as if its process had died, and open another one as a new process would."""
+        await self.kill()
+        return await self.open()
+
+    async def kill(self) -> None:
+        """End the store that was opened first as if its process had died."""
         store = self._open.pop(0)
         await kill(store)
-        return await self.open()
+        if served := self._served.pop(store, None):
+            await served.close()
 
     async def close(self) -> None:
         """Close all stores."""
         while self._open:
-            await self._open.pop().__aexit__(None, None, None)
+            store = self._open.pop()
+            if served := self._served.pop(store, None):
+                await served.close()
+            await store.__aexit__(None, None, None)
+
+
+class Served:
+    """A store behind a real server on a free port, and a client of it."""
+
+    def __init__(self, server: HttpServer, running: asyncio.Task[None], client: Client) -> None:
+        self._server = server
+        self._running = running
+        self.client = client
+
+    @classmethod
+    async def open(cls, store: LogStore, clock: ManualClock) -> Served:
+        """Serve a store that is open."""
+        sock = listen("127.0.0.1:0")
+        context = Context(ServerSettings(create_queues=False), clock=clock)
+        server = HttpServer(context, lambda: _Kept(store), sock)  # type: ignore[arg-type,return-value]
+        running = asyncio.create_task(server.run())
+        client = Client(f"http://127.0.0.1:{sock.getsockname()[1]}", clock=clock)
+        await client.__aenter__()
+        await server.ready.wait()
+        return cls(server, running, client)
+
+    async def close(self) -> None:
+        """Stop the server; the store stays open."""
+        await self.client.__aexit__(None, None, None)
+        self._server.stop()
+        await self._running
 
 
 async def kill(store: LogStore) -> None:
@@ -96,10 +160,10 @@ async def all_waiting(store: LogStore, count: int = 1) -> None:
 
 
 class _Kept:
-    """A log that stays open when a store is closed."""
+    """A log that stays open when a store is closed, or a store that does when its server is."""
 
-    def __init__(self, log: Any) -> None:
-        self._log = log
+    def __init__(self, kept: Any) -> None:
+        self._kept = kept
 
     async def __aenter__(self) -> Any:
         return self
@@ -108,7 +172,7 @@ class _Kept:
         pass
 
     def __getattr__(self, name: str) -> Any:
-        return getattr(self._log, name)
+        return getattr(self._kept, name)
 
 
 _gone: list[str] = []

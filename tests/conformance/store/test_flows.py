@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from forebay.model import Flow, Message
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from tests.conformance.steps import SECOND
 from tests.conformance.store.rigs import StoreRig
 
@@ -12,7 +12,7 @@ SLOW = {"flow": "slow", "flow_type": "DATA_SINK", "action": "send"}
 FAST_FLOW, SLOW_FLOW = Flow("fast", "TRANSFORM", "load"), Flow("slow", "DATA_SINK", "send")
 
 
-async def rows(store: LogStore) -> dict[Flow, tuple[int, int, int, int | None]]:
+async def rows(store: Store) -> dict[Flow, tuple[int, int, int, int | None]]:
     stats = await store.flow_stats()
     return {s.flow: (s.warm, s.cold, s.taken, s.oldest_at) for s in stats.flows}
 
@@ -42,7 +42,7 @@ async def test_warm_and_cold_are_counted_by_flow(rig: StoreRig) -> None:
     assert sum(s.warm + s.cold + s.taken for s in stats.flows) == 110
 
 
-async def test_several_flows_in_one_block_are_told_apart(store: LogStore) -> None:
+async def test_several_flows_in_one_block_are_told_apart(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[Message(b"x", headers=h) for h in (FAST, SLOW, FAST, None, SLOW)])
     await store.get_task("orders", 1)
@@ -67,7 +67,7 @@ async def test_running_tasks_say_who_and_since_when(rig: StoreRig) -> None:
     assert [r.worker for r in await store.running()] == ["two"]
 
 
-async def test_flows_are_served_in_turn(store: LogStore) -> None:
+async def test_flows_are_served_in_turn(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"slow"] * 50, headers=SLOW)
     await store.put_task("orders", *[b"fast"] * 50, headers=FAST)

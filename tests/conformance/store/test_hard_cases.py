@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from forebay.model import Unavailable
-from forebay.store.store import LogStore
 from forebay.store.values import Task
 from tests.conformance.store.rigs import StoreRig, kill
 
@@ -27,7 +26,7 @@ async def test_what_is_on_its_way_to_the_shelf_does_not_overtake_what_goes_back(
     await store.configure_queue("orders", {"in_memory_queue_size": 2})
     await store.release(tasks)  # all of them are deferred now, one by one
     (first,) = await store.get_task("orders", 1)
-    due = store.log.due
+    due = rig.embedded.log.due
     retried = False
 
     async def slow(*args: Any, **kwargs: Any) -> Any:
@@ -38,7 +37,7 @@ async def test_what_is_on_its_way_to_the_shelf_does_not_overtake_what_goes_back(
             await store.retry_task([first], delay=10)
         return claimed
 
-    store.log.due = slow  # type: ignore[method-assign]
+    rig.embedded.log.due = slow  # type: ignore[method-assign]
     await store.configure_queue("orders", {"in_memory_queue_size": 9})
     seen = data(await store.get_task("orders", 1))
     rig.clock.advance(seconds=11)
@@ -57,7 +56,7 @@ async def test_an_epoch_that_nobody_remembers_is_given_back(
     await store.create_queue("orders")
     await store.put_task("orders", b"1", b"2")
     assert data(await store.get_task("orders", 1)) == ["1"]
-    await kill(store)
+    await kill(shared_rig.embedded)
     request.getfixturevalue("valkey_server").flush()
     store = await shared_rig.open()
     again = await store.get_task("orders", 9)
@@ -74,7 +73,7 @@ async def test_a_poison_message_that_kills_its_process_becomes_a_dead_letter(rig
         store = await rig.crash()
         if rig.shared:
             rig.clock.advance(seconds=60)
-            await store.tick()
+            await rig.embedded.tick()
     assert await store.get_task("orders") == []
     (letter,) = await store.dead_letters("orders")
     assert (letter.message().payload, letter.attempts) == (b"poison", 3)
@@ -103,18 +102,18 @@ async def test_what_is_left_of_a_lease_comes_back_after_a_settlement_whose_answe
     await store.create_queue("orders")
     await store.put_task("orders", b"1", b"2", b"3")
     tasks = await store.get_task("orders", 3)
-    commit = store.log.commit
+    commit = rig.embedded.log.commit
 
     async def lossy(*args: Any, **kwargs: Any) -> Any:
         await commit(*args, **kwargs)
-        store.log.commit = commit  # type: ignore[method-assign]
+        rig.embedded.log.commit = commit  # type: ignore[method-assign]
         raise Unavailable("the answer was lost")
 
-    store.log.commit = lossy  # type: ignore[method-assign]
+    rig.embedded.log.commit = lossy  # type: ignore[method-assign]
     with pytest.raises(Unavailable):
         await store.done_task(tasks[:1])
     rig.clock.advance(seconds=60)
-    await store.tick()
+    await rig.embedded.tick()
     again = await store.get_task("orders", 9)
     assert [(t.data, t.attempts) for t in again] == [(b"2", 1), (b"3", 1)]
 
@@ -124,12 +123,12 @@ async def test_a_worker_that_comes_as_the_idle_shelf_is_given_back_keeps_its_tas
     await store.create_queue("orders")
     await store.put_task("orders", b"1", b"2")
     await store.done_task(await store.get_task("orders", 1))
-    window = await store._window("orders", "workers")
+    window = await rig.embedded._window("orders", "workers")
     while window._filling is not None:
         await asyncio.wait([window._filling])
     rig.clock.advance(seconds=40)
-    _, tasks = await asyncio.gather(store.tick(), store.get_task("orders", 1))
-    await store.tick()
+    _, tasks = await asyncio.gather(rig.embedded.tick(), store.get_task("orders", 1))
+    await rig.embedded.tick()
     assert data(tasks) == ["2"]
     assert await store.get_task("orders") == []
     await store.done_task(tasks)
@@ -138,10 +137,10 @@ async def test_a_worker_that_comes_as_the_idle_shelf_is_given_back_keeps_its_tas
 async def test_a_task_comes_once_in_a_batch_when_the_tier_is_lost_in_between(
     shared_rig: StoreRig, request: pytest.FixtureRequest
 ) -> None:
-    store: LogStore = shared_rig.store
+    store = shared_rig.store
     await store.create_queue("orders")
     await store.put_task("orders", b"1")
-    window = await store._window("orders", "workers")
+    window = await shared_rig.embedded._window("orders", "workers")
     top_up = window._top_up
 
     async def losing(*args: Any) -> list[Task]:

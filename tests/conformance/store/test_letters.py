@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from forebay.log.values import GroupStats
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from tests.conformance.steps import DAY_SECONDS
 from tests.conformance.store.rigs import StoreRig
 
 
-async def bury(store: LogStore, count: int) -> list[int]:
+async def bury(store: Store, count: int) -> list[int]:
     """Bury so many tasks, the even ones for another reason than the odd ones."""
     await store.create_queue("orders", {"keep_seconds": 0})
     await store.put_task("orders", *[b"%d" % i for i in range(count)])
@@ -18,11 +18,11 @@ async def bury(store: LogStore, count: int) -> list[int]:
     return [task.id for task in tasks]
 
 
-async def group(store: LogStore) -> GroupStats:
-    return (await store.log.stats()).queues[0].groups[0]
+async def group(store: Store) -> GroupStats:
+    return (await store.ledger()).queues[0].groups[0]
 
 
-async def test_a_dry_run_changes_nothing(store: LogStore) -> None:
+async def test_a_dry_run_changes_nothing(store: Store) -> None:
     ids = await bury(store, 10)
     planned = await store.redrive("orders", dry_run=True)
     assert (list(planned.ids), planned.dry_run) == (ids, True)
@@ -35,7 +35,7 @@ async def test_redriven_letters_begin_anew(rig: StoreRig) -> None:
     store = rig.store
     ids = await bury(store, 10)
     rig.clock.advance(seconds=2 * DAY_SECONDS)
-    await store.log.trim()
+    await rig.embedded.log.trim()
     changed = await store.redrive("orders", reason="customer")
     assert list(changed.ids) == ids[::2]
     tasks = await store.get_task("orders", 10)
@@ -46,7 +46,7 @@ async def test_redriven_letters_begin_anew(rig: StoreRig) -> None:
     assert ((await group(store)).dead, (await group(store)).done) == (5, 5)
 
 
-async def test_a_redrive_can_be_undone_until_it_is_taken(store: LogStore) -> None:
+async def test_a_redrive_can_be_undone_until_it_is_taken(store: Store) -> None:
     ids = await bury(store, 3)
     changed = await store.redrive("orders", ids[:2])
     assert list((await store.undo("orders", changed)).ids) == ids[:2]
@@ -57,7 +57,7 @@ async def test_a_redrive_can_be_undone_until_it_is_taken(store: LogStore) -> Non
     await store.done_task(tasks)
 
 
-async def test_a_purge_can_be_undone(store: LogStore) -> None:
+async def test_a_purge_can_be_undone(store: Store) -> None:
     ids = await bury(store, 4)
     changed = await store.purge("orders", reason="stock")
     assert list(changed.ids) == ids[1::2]
@@ -66,13 +66,13 @@ async def test_a_purge_can_be_undone(store: LogStore) -> None:
     assert ((await group(store)).dead, (await group(store)).purged) == (4, 0)
 
 
-async def test_thousands_are_changed_by_the_page(store: LogStore) -> None:
+async def test_thousands_are_changed_by_the_page(store: Store) -> None:
     ids = await bury(store, 2_500)
     assert list((await store.purge("orders")).ids) == ids
     assert await store.dead_letters("orders") == []
 
 
-async def test_a_message_that_dies_again_is_a_letter_again(store: LogStore) -> None:
+async def test_a_message_that_dies_again_is_a_letter_again(store: Store) -> None:
     ids = await bury(store, 1)
     await store.redrive("orders")
     (task,) = await store.get_task("orders")

@@ -26,11 +26,12 @@ from hypothesis.stateful import (
 
 from forebay.model import LeaseLost, ManualClock, Message, mint
 from forebay.store.letters import Letters
+from forebay.store.seam import Store
 from forebay.store.store import LogStore
 from forebay.store.values import Retry, Task
-from tests.conformance.rigs import NAMES, Rig, make_rig
+from tests.conformance.rigs import Rig, make_rig
 from tests.conformance.steps import SECOND, check_ledger
-from tests.conformance.store.rigs import WARM_NAMES, StoreRig
+from tests.conformance.store.rigs import RIGS, StoreRig, rig_name
 
 T = TypeVar("T")
 
@@ -78,14 +79,15 @@ class StoreMachine(RuleBasedStateMachine):
 
     log_rig: ClassVar[Rig]
     valkey_url: ClassVar[str | None]
+    http: ClassVar[bool]
     flush: ClassVar[Callable[[], None]]
     runner: ClassVar[asyncio.Runner]
 
     def __init__(self) -> None:
         super().__init__()
         self.run(self.log_rig.fresh())
-        self.rig = StoreRig(self.log_rig, self.valkey_url, mint().hex())
-        self.store: LogStore = self.run(self.rig.open())
+        self.rig = StoreRig(self.log_rig, self.valkey_url, mint().hex(), http=self.http)
+        self.store: Store = self.run(self.rig.open())
         self.known: dict[int, Known] = {}
         self.tasks: list[Task] = []
         self.letters: list[Letters] = []
@@ -266,14 +268,14 @@ class StoreMachine(RuleBasedStateMachine):
     @rule(seconds=st.sampled_from([1, 5, 25, 60]))
     def move_time(self, seconds: int) -> None:
         self.clock.advance(seconds=seconds)
-        self.run(self.store.tick())
+        self.run(self.rig.embedded.tick())
         for m in self.those("out"):
             if m.deadline <= self.clock.now():
                 self.comes_back(m, self.clock.now())
 
     @rule()
     def crash(self) -> None:
-        self.run(all_filled(self.store))  # on a shared tier the next fill waits for one that broke off
+        self.run(all_filled(self.rig.embedded))  # on a shared tier the next fill waits for one that broke off
         self.store = self.run(self.rig.crash())
         if not self.rig.shared:
             self.all_come_back()
@@ -282,7 +284,7 @@ class StoreMachine(RuleBasedStateMachine):
     @rule()
     def lose_the_warm_tier(self) -> None:
         type(self).flush()
-        self.run(self.store.tick())
+        self.run(self.rig.embedded.tick())
         self.all_come_back()
 
     @rule()
@@ -323,8 +325,8 @@ class StoreMachine(RuleBasedStateMachine):
     def numbers_agree(self) -> None:
         if not hasattr(self, "ordered"):
             return
-        self.run(check_ledger(self.store.log))
-        self.run(all_filled(self.store))  # in the midst of it, what was out is with its next owner
+        self.run(check_ledger(self.log_rig.log))
+        self.run(all_filled(self.rig.embedded))  # in the midst of it, what was out is with its next owner
         letters = {letter.message_id for letter in self.run(self.store.dead_letters(QUEUE, limit=1_000))}
         for m in self.those("doomed"):
             m.state = "dead" if m.id in letters else "doomed"
@@ -350,7 +352,7 @@ async def all_filled(store: LogStore) -> None:
 
 
 @pytest.mark.timeout(300)
-@pytest.mark.parametrize(("log", "warm"), [(log, warm) for log in NAMES for warm in WARM_NAMES])
+@pytest.mark.parametrize(("log", "warm"), RIGS, ids=map(rig_name, RIGS))
 def test_a_store_behaves_like_the_model(
     log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
@@ -361,7 +363,7 @@ def test_a_store_behaves_like_the_model(
     url = request.getfixturevalue("valkey_url") if warm == "valkey" else None
     flush = request.getfixturevalue("valkey_server").flush if warm == "valkey" else None
     rig = make_rig(log, tmp_path, dsn)
-    parts = {"log_rig": rig, "valkey_url": url, "flush": flush}
+    parts = {"log_rig": rig, "valkey_url": url, "flush": flush, "http": warm == "http"}
     examples = settings().max_examples * EXAMPLES[log] // 25
     with asyncio.Runner() as runner:
         machine = type("Machine", (StoreMachine,), {**parts, "runner": runner})

@@ -7,7 +7,7 @@ import asyncio
 import pytest
 
 from forebay.model import LeaseLost, Message
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from forebay.store.values import Task
 from tests.conformance.steps import SECOND
 from tests.conformance.store.rigs import StoreRig
@@ -17,21 +17,21 @@ def data(tasks: list[Task]) -> list[str]:
     return [task.data.decode() for task in tasks]
 
 
-async def put(store: LogStore, partition: str, *names: str) -> None:
+async def put(store: Store, partition: str, *names: str) -> None:
     """Put tasks, each in a block of its own."""
     for name in names:
         await store.put_task("orders", name.encode(), partition=partition)
 
 
-async def put_block(store: LogStore, partition: str, *names: str) -> None:
+async def put_block(store: Store, partition: str, *names: str) -> None:
     await store.put_task("orders", *[name.encode() for name in names], partition=partition)
 
 
-async def ordered(store: LogStore, **settings: object) -> None:
+async def ordered(store: Store, **settings: object) -> None:
     await store.create_queue("orders", {"ordered": True, **settings})
 
 
-async def test_a_partition_is_out_to_one_worker_at_a_time(store: LogStore) -> None:
+async def test_a_partition_is_out_to_one_worker_at_a_time(store: Store) -> None:
     await ordered(store)
     await put(store, "p", "p1", "p2", "p3")
     await put(store, "q", "q1", "q2")
@@ -46,7 +46,7 @@ async def test_a_partition_is_out_to_one_worker_at_a_time(store: LogStore) -> No
     assert data(await store.get_task("orders", 9)) == ["p3"]
 
 
-async def test_a_run_crosses_blocks(store: LogStore) -> None:
+async def test_a_run_crosses_blocks(store: Store) -> None:
     await ordered(store)
     await put_block(store, "p", "1", "2", "3")
     await put_block(store, "p", "4", "5", "6")
@@ -85,7 +85,7 @@ async def test_a_retry_in_the_middle_keeps_the_order(rig: StoreRig) -> None:
     assert data(await store.get_task("orders", 9)) == ["2", "4", "5"]
 
 
-async def test_released_tasks_keep_their_place(store: LogStore) -> None:
+async def test_released_tasks_keep_their_place(store: Store) -> None:
     await ordered(store)
     await put_block(store, "p", "1", "2", "3", "4")
     tasks = await store.get_task("orders", 2)
@@ -102,7 +102,7 @@ async def test_an_expired_run_comes_back_in_order(rig: StoreRig) -> None:
     tasks = await store.get_task("orders", 3)
     await store.done_task(tasks[:1])
     rig.clock.advance(seconds=60)
-    await store.tick()
+    await rig.embedded.tick()
     again = await store.get_task("orders", 9)
     assert [(t.data.decode(), t.attempts) for t in again] == [("2", 1), ("3", 1), ("4", 0)]
     with pytest.raises(LeaseLost):
@@ -151,12 +151,12 @@ async def test_the_order_survives_a_crash(rig: StoreRig) -> None:
     store = await rig.crash()
     if rig.shared:
         rig.clock.advance(seconds=60)
-        await store.tick()
+        await rig.embedded.tick()
     again = await store.get_task("orders", 9)
     assert [(t.data.decode(), t.attempts) for t in again] == [("2", 1), ("3", 0), ("4", 0), ("5", 0)]
 
 
-async def test_a_small_shelf_keeps_the_order(store: LogStore) -> None:
+async def test_a_small_shelf_keeps_the_order(store: Store) -> None:
     await ordered(store, in_memory_queue_size=3)
     for name in range(20):
         await put(store, "p", f"{name:02}")
@@ -167,7 +167,7 @@ async def test_a_small_shelf_keeps_the_order(store: LogStore) -> None:
     assert seen == [f"{name:02}" for name in range(20)]
 
 
-async def test_many_partitions_are_shared_by_workers_in_order(store: LogStore) -> None:
+async def test_many_partitions_are_shared_by_workers_in_order(store: Store) -> None:
     await ordered(store, in_memory_queue_size=50)
     for name in range(10):
         await asyncio.gather(*(put(store, f"p{p}", f"{name}") for p in range(20)))

@@ -6,7 +6,7 @@ import asyncio
 
 from forebay.model import Unavailable
 from forebay.store.hysteresis import Mode
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from forebay.store.values import GroupState, Task
 from tests.conformance.store.rigs import StoreRig, all_waiting
 
@@ -15,18 +15,18 @@ def data(tasks: list[Task]) -> list[int]:
     return [int(task.data) for task in tasks]
 
 
-async def put_many(store: LogStore, count: int, batch: int = 100, size: int = 0) -> None:
+async def put_many(store: Store, count: int, batch: int = 100, size: int = 0) -> None:
     for begin in range(0, count, batch):
         names = range(begin, min(begin + batch, count))
         await store.put_task("orders", *[b"%06d" % n + b" " * size for n in names])
 
 
-async def state(store: LogStore) -> GroupState:
+async def state(store: Store) -> GroupState:
     (found,) = (await store.flow_stats()).groups
     return found
 
 
-async def test_the_shelf_holds_no_more_than_its_limit(store: LogStore) -> None:
+async def test_the_shelf_holds_no_more_than_its_limit(store: Store) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 50})
     await put_many(store, 1_000, batch=70)
     held: list[Task] = []
@@ -41,7 +41,7 @@ async def test_the_shelf_holds_no_more_than_its_limit(store: LogStore) -> None:
     assert data(more) == list(range(50, 50 + len(more)))
 
 
-async def test_the_shelf_holds_no_more_bytes_than_its_limit(store: LogStore) -> None:
+async def test_the_shelf_holds_no_more_bytes_than_its_limit(store: Store) -> None:
     await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
     await put_many(store, 60, batch=15, size=100_000)
     seen: list[int] = []
@@ -52,7 +52,7 @@ async def test_the_shelf_holds_no_more_bytes_than_its_limit(store: LogStore) -> 
     assert seen == list(range(60))
 
 
-async def test_a_limit_of_one_works(store: LogStore) -> None:
+async def test_a_limit_of_one_works(store: Store) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 1})
     await put_many(store, 10, batch=5)
     seen: list[int] = []
@@ -63,7 +63,7 @@ async def test_a_limit_of_one_works(store: LogStore) -> None:
     assert seen == list(range(10))
 
 
-async def test_older_cold_comes_before_newer_warm(store: LogStore) -> None:
+async def test_older_cold_comes_before_newer_warm(store: Store) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 10})
     await put_many(store, 100, batch=7)
     seen: list[int] = []
@@ -77,7 +77,7 @@ async def test_older_cold_comes_before_newer_warm(store: LogStore) -> None:
     assert seen == list(range(140))
 
 
-async def test_a_full_shelf_turns_cold_and_a_drained_one_warm(store: LogStore) -> None:
+async def test_a_full_shelf_turns_cold_and_a_drained_one_warm(store: Store) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": 100})
     await put_many(store, 150, batch=10)
     tasks = await store.get_task("orders", 10)
@@ -106,7 +106,7 @@ async def test_workers_of_a_burst_never_wait_for_a_tick(rig: StoreRig) -> None:
     async with asyncio.timeout(30):
         await asyncio.gather(*(work() for _ in range(8)))
     assert done == 20_000
-    (group,) = (await store.log.stats()).queues[0].groups
+    (group,) = (await store.ledger()).queues[0].groups
     assert (group.done, group.ready, group.held) == (20_000, 0, 0)
 
 
@@ -114,8 +114,8 @@ async def test_a_waiting_worker_gets_a_put_without_its_being_read_back(rig: Stor
     store = rig.store
     await store.create_queue("orders")
     waiting = asyncio.create_task(store.get_task("orders", wait_seconds=30))
-    await all_waiting(store)
-    claim = store.log.claim
+    await all_waiting(rig.embedded)
+    claim = rig.embedded.log.claim
     bodies: list[bytes] = []
 
     async def spying(*args: object, **kwargs: object) -> object:
@@ -123,7 +123,7 @@ async def test_a_waiting_worker_gets_a_put_without_its_being_read_back(rig: Stor
         bodies.extend(c.block.body for c in claimed.claims)
         return claimed
 
-    store.log.claim = spying  # type: ignore[method-assign,assignment]
+    rig.embedded.log.claim = spying  # type: ignore[method-assign,assignment]
     await store.put_task("orders", b"000001")
     async with asyncio.timeout(10):
         assert data(await waiting) == [1]
@@ -139,10 +139,10 @@ async def test_what_another_server_puts_is_found_too(rig: StoreRig) -> None:
     await store.put_task("orders", b"3")
     assert data(await store.get_task("orders", 9)) == [1, 2, 3]
     waiting = asyncio.create_task(store.get_task("orders", wait_seconds=30))
-    await all_waiting(store)
+    await all_waiting(rig.embedded)
     await other.put_task("orders", b"4")
     if not rig.shared:
-        await store.tick()
+        await rig.embedded.tick()
     async with asyncio.timeout(10):
         assert data(await waiting) == [4]
 
@@ -153,7 +153,7 @@ async def test_two_servers_never_hand_out_the_same_task(rig: StoreRig) -> None:
     await put_many(stores[0], 2_000)
     seen: list[int] = []
 
-    async def work(store: LogStore) -> None:
+    async def work(store: Store) -> None:
         while len(seen) < 2_000:
             tasks = await store.get_task("orders", 10, wait_seconds=0.05)
             seen.extend(data(tasks))
@@ -168,14 +168,14 @@ async def test_a_lost_answer_of_the_log_loses_nothing(rig: StoreRig) -> None:
     store = rig.store
     await store.create_queue("orders")
     await put_many(store, 30, batch=10)
-    claim = store.log.claim
+    claim = rig.embedded.log.claim
 
     async def lossy(*args: object, **kwargs: object) -> object:
         await claim(*args, **kwargs)  # type: ignore[arg-type]
-        store.log.claim = claim  # type: ignore[method-assign]
+        rig.embedded.log.claim = claim  # type: ignore[method-assign]
         raise Unavailable("the answer was lost")
 
-    store.log.claim = lossy  # type: ignore[method-assign,assignment]
+    rig.embedded.log.claim = lossy  # type: ignore[method-assign,assignment]
     try:
         tasks = await store.get_task("orders", 30)
     except Unavailable:

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.log.values import GroupStats
 from forebay.model import LeaseLost, Message, Rejected, UnknownGroup, UnknownQueue, mint, sequence_of
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from forebay.store.values import QueueStat, Retry, Task
 from tests.conformance.steps import SECOND
 from tests.conformance.store.rigs import StoreRig, all_waiting
@@ -19,16 +19,16 @@ def data(tasks: list[Task]) -> list[str]:
     return [task.data.decode() for task in tasks]
 
 
-async def stat(store: LogStore, number: int = 1) -> tuple[int, int, int, int]:
+async def stat(store: Store, number: int = 1) -> tuple[int, int, int, int]:
     found: QueueStat = (await store.get_stat()).queue_stats[number]
     return found.total_tasks, found.ready_tasks, found.taken_tasks, found.delayed_tasks
 
 
-async def counts(store: LogStore) -> GroupStats:
-    return (await store.log.stats()).queues[0].groups[0]
+async def counts(store: Store) -> GroupStats:
+    return (await store.ledger()).queues[0].groups[0]
 
 
-async def test_tasks_come_in_the_order_of_their_puts(store: LogStore) -> None:
+async def test_tasks_come_in_the_order_of_their_puts(store: Store) -> None:
     await store.create_queue("orders")
     ids = await store.put_task("orders", b"a", b"b")
     ids += await store.put_task("orders", b"c")
@@ -55,7 +55,7 @@ async def test_a_task_has_the_fields_of_its_message(rig: StoreRig) -> None:
     assert task.message() == message
 
 
-async def test_a_taken_task_is_nobody_elses(store: LogStore) -> None:
+async def test_a_taken_task_is_nobody_elses(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"%d" % i for i in range(100)])
     taken = await asyncio.gather(*(store.get_task("orders", 7) for _ in range(20)))
@@ -80,7 +80,7 @@ async def test_attempts_and_start_times_follow_the_table(rig: StoreRig) -> None:
     assert (task.attempts, task.start_time, task.prev_start_time) == (1, retry, put)
     clock.advance(seconds=60)
     timed_out = clock.now()
-    await store.tick()
+    await rig.embedded.tick()
     (task,) = await store.get_task("orders")
     assert (task.attempts, task.start_time, task.prev_start_time) == (2, timed_out, retry)
     clock.advance(seconds=1)
@@ -106,7 +106,7 @@ async def test_attempts_survive_a_crash(rig: StoreRig) -> None:
         store = await rig.crash()
         clock.advance(seconds=60)
         crashed = clock.now()
-        await store.tick()
+        await rig.embedded.tick()
     else:
         store = await rig.crash()
     tasks = {task.data.decode(): task for task in await store.get_task("orders", 10)}
@@ -155,7 +155,7 @@ async def test_one_block_may_hold_tasks_of_several_times(rig: StoreRig) -> None:
     assert data(await store.get_task("orders", 10)) == ["1", "3"]
 
 
-async def test_start_time_and_delay_exclude_each_other(store: LogStore) -> None:
+async def test_start_time_and_delay_exclude_each_other(store: Store) -> None:
     await store.create_queue("orders")
     with pytest.raises(Rejected, match="both start_time and delay"):
         await store.put_task("orders", b"x", start_time=5, delay=1)
@@ -166,7 +166,7 @@ async def test_start_time_and_delay_exclude_each_other(store: LogStore) -> None:
     assert await stat(store) == (0, 0, 0, 0)
 
 
-async def test_a_put_with_the_same_id_is_one_put(store: LogStore) -> None:
+async def test_a_put_with_the_same_id_is_one_put(store: Store) -> None:
     await store.create_queue("orders")
     block_id = mint()
     ids = await store.put_task("orders", b"x", b"y", id=block_id)
@@ -174,7 +174,7 @@ async def test_a_put_with_the_same_id_is_one_put(store: LogStore) -> None:
     assert len(await store.get_task("orders", 10)) == 2
 
 
-async def test_transaction_ids_are_put_once(store: LogStore) -> None:
+async def test_transaction_ids_are_put_once(store: Store) -> None:
     await store.create_queue("orders")
     first = await store.put_task("orders", Message(b"x", transaction_id="t"))
     again = await store.put_task("orders", Message(b"x", transaction_id="t"), Message(b"y"))
@@ -182,7 +182,7 @@ async def test_transaction_ids_are_put_once(store: LogStore) -> None:
     assert data(await store.get_task("orders", 10)) == ["x", "y"]
 
 
-async def test_unknown_queues_and_groups_are_named(store: LogStore) -> None:
+async def test_unknown_queues_and_groups_are_named(store: Store) -> None:
     await store.create_queue("orders")
     with pytest.raises(UnknownQueue, match="did you mean 'orders'"):
         await store.put_task("order", b"x")
@@ -194,7 +194,7 @@ async def test_unknown_queues_and_groups_are_named(store: LogStore) -> None:
         await store.get_task("orders", 0)
 
 
-async def test_an_id_is_not_enough_to_settle(store: LogStore) -> None:
+async def test_an_id_is_not_enough_to_settle(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"x")
     (task,) = await store.get_task("orders")
@@ -203,7 +203,7 @@ async def test_an_id_is_not_enough_to_settle(store: LogStore) -> None:
     await store.done_task([task])
 
 
-async def test_every_group_sees_every_task(store: LogStore) -> None:
+async def test_every_group_sees_every_task(store: Store) -> None:
     await store.create_queue("orders")
     await store.create_group("orders", "audit")
     await store.put_task("orders", b"x", b"y")
@@ -217,7 +217,7 @@ async def test_every_group_sees_every_task(store: LogStore) -> None:
     assert data(await store.get_task("orders", 9, group="audit")) == ["x", "y"]
 
 
-async def test_done_of_a_mixed_batch_settles_each_on_its_own(store: LogStore) -> None:
+async def test_done_of_a_mixed_batch_settles_each_on_its_own(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", *[b"%d" % i for i in range(10)])
     tasks = await store.get_task("orders", 10)
@@ -243,7 +243,7 @@ async def test_a_late_done_is_a_conflict_and_changes_nothing(rig: StoreRig) -> N
             await settle([second])
     with pytest.raises(LeaseLost):
         await store.bury([second], "late")
-    await store.tick()
+    await rig.embedded.tick()
     (again,) = await store.get_task("orders", 2)
     assert again.attempts == 1
     with pytest.raises(LeaseLost):
@@ -276,14 +276,14 @@ async def test_extend_keeps_a_task(rig: StoreRig) -> None:
     rig.clock.advance(seconds=50)
     await store.extend([task], 100)
     rig.clock.advance(seconds=99)
-    await store.tick()
+    await rig.embedded.tick()
     assert await store.get_task("orders") == []
     await store.extend([task])
     rig.clock.advance(seconds=59)
     await store.done_task([task])
 
 
-async def test_released_tasks_come_back_first_and_uncounted(store: LogStore) -> None:
+async def test_released_tasks_come_back_first_and_uncounted(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b", b"c", b"d")
     tasks = await store.get_task("orders", 3)
@@ -305,10 +305,9 @@ async def test_a_queue_may_limit_returns(rig: StoreRig) -> None:
     await store.retry_task([retried])
     (expired,) = await store.get_task("orders")
     rig.clock.advance(seconds=10)
-    await store.tick()
+    await rig.embedded.tick()
     assert await store.get_task("orders") == []
-    group = (await store.groups("orders"))[0]
-    letters = await store.log.dead_letters(group)
+    letters = await store.dead_letters("orders")
     assert [letter.message().payload for letter in letters] == [b"x", b"y"]
     assert [letter.attempts for letter in letters] == [3, 3]
     assert letters[0].reason == "failed 3 times"
@@ -316,7 +315,7 @@ async def test_a_queue_may_limit_returns(rig: StoreRig) -> None:
     assert expired.data == b"y"
 
 
-async def test_without_a_limit_tasks_come_back_for_ever(store: LogStore) -> None:
+async def test_without_a_limit_tasks_come_back_for_ever(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"x")
     for attempts in range(50):
@@ -325,24 +324,25 @@ async def test_without_a_limit_tasks_come_back_for_ever(store: LogStore) -> None
         await store.retry_task([task])
 
 
-async def test_buried_tasks_are_dead_letters(store: LogStore) -> None:
+async def test_buried_tasks_are_dead_letters(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", Message(b"x", "p", headers={"a": "b"}), b"y")
     tasks = await store.get_task("orders", 2)
     await store.bury(tasks[:1], "no such customer")
-    (letter,) = await store.log.dead_letters((await store.groups("orders"))[0])
+    (letter,) = await store.dead_letters("orders")
     assert (letter.message_id, letter.reason) == (tasks[0].id, "no such customer")
     assert letter.message() == Message(b"x", "p", headers={"a": "b"})
 
 
-async def test_a_paused_queue_hands_out_nothing(store: LogStore) -> None:
+async def test_a_paused_queue_hands_out_nothing(rig: StoreRig) -> None:
+    store = rig.store
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
     (task,) = await store.get_task("orders")
     await store.pause("orders")
     assert await store.get_task("orders") == []
     waiting = asyncio.create_task(store.get_task("orders", 5, wait_seconds=30))
-    await all_waiting(store)
+    await all_waiting(rig.embedded)
     await store.put_task("orders", b"c")
     await store.done_task([task])
     assert not waiting.done()
@@ -351,10 +351,11 @@ async def test_a_paused_queue_hands_out_nothing(store: LogStore) -> None:
         assert data(await waiting) == ["b", "c"]
 
 
-async def test_whoever_waits_is_woken_by_a_put(store: LogStore) -> None:
+async def test_whoever_waits_is_woken_by_a_put(rig: StoreRig) -> None:
+    store = rig.store
     await store.create_queue("orders")
     waiting = [asyncio.create_task(store.get_task("orders", wait_seconds=30)) for _ in range(3)]
-    await all_waiting(store, 3)
+    await all_waiting(rig.embedded, 3)
     for name in (b"a", b"b", b"c"):
         await store.put_task("orders", name)
     async with asyncio.timeout(10):
@@ -362,39 +363,41 @@ async def test_whoever_waits_is_woken_by_a_put(store: LogStore) -> None:
     assert sorted(found) == [["a"], ["b"], ["c"]]
 
 
-async def test_whoever_waits_is_woken_by_a_return(store: LogStore) -> None:
+async def test_whoever_waits_is_woken_by_a_return(rig: StoreRig) -> None:
+    store = rig.store
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
     tasks = await store.get_task("orders", 2)
     waiting = asyncio.create_task(store.get_task("orders", 2, wait_seconds=30))
-    await all_waiting(store)
+    await all_waiting(rig.embedded)
     await store.release(tasks[:1])
     async with asyncio.timeout(10):
         assert data(await waiting) == ["a"]
     waiting = asyncio.create_task(store.get_task("orders", 2, wait_seconds=30))
-    await all_waiting(store)
+    await all_waiting(rig.embedded)
     await store.retry_task(tasks[1:])
     async with asyncio.timeout(10):
         assert [(t.data, t.attempts) for t in await waiting] == [(b"b", 1)]
 
 
-async def test_waiting_ends_with_its_time(store: LogStore) -> None:
+async def test_waiting_ends_with_its_time(store: Store) -> None:
     await store.create_queue("orders")
     async with asyncio.timeout(10):
         assert await store.get_task("orders", wait_seconds=0.01) == []
 
 
-async def test_whoever_stops_waiting_takes_nothing_away(store: LogStore) -> None:
+async def test_whoever_stops_waiting_takes_nothing_away(rig: StoreRig) -> None:
+    store = rig.store
     await store.create_queue("orders")
     waiting = asyncio.create_task(store.get_task("orders", wait_seconds=30))
-    await all_waiting(store)
+    await all_waiting(rig.embedded)
     waiting.cancel()
     await store.put_task("orders", b"a")
     async with asyncio.timeout(10):
         assert data(await store.get_task("orders", wait_seconds=10)) == ["a"]
 
 
-async def test_a_deleted_queue_begins_anew(store: LogStore) -> None:
+async def test_a_deleted_queue_begins_anew(store: Store) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"old")
     (task,) = await store.get_task("orders")
@@ -406,7 +409,7 @@ async def test_a_deleted_queue_begins_anew(store: LogStore) -> None:
     assert data(await store.get_task("orders", 9)) == ["new"]
 
 
-async def test_peeking_takes_nothing(store: LogStore) -> None:
+async def test_peeking_takes_nothing(store: Store) -> None:
     await store.create_queue("orders")
     assert await store.peek("orders") == []
     await store.put_task("orders", Message(b"a", "p", "t", {"flow": "f"}), b"b", b"c", b"d")

@@ -10,7 +10,7 @@ import binascii
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final, Literal
+from typing import Final
 
 import msgspec
 from msgspec import UNSET
@@ -27,14 +27,22 @@ from forebay.model import (
     ForebayError,
     Message,
     Rejected,
-    SystemClock,
     UnknownQueue,
     decode,
     format_id,
     mint,
     parse_id,
 )
-from forebay.wire.forms import Item, PushReceipt, StreamBlock, StreamReceipt, pushed_forms
+from forebay.wire.forms import (
+    Form,
+    Item,
+    Push,
+    PushReceipt,
+    Seconds,
+    StreamBlock,
+    StreamReceipt,
+    pushed_forms,
+)
 from forebay.wire.media import BLOCK, JSON, MSGPACK, MSGPACK_NAMES, NDJSON, NDJSON_NAMES
 
 KEY_CHARACTERS_MAX: Final = 255
@@ -44,15 +52,13 @@ LINE_BLOCK_BYTES: Final = 4 << 20
 _FIELDS: Final = tuple(Item.__struct_fields__)
 _MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
 _SECOND: Final = 1_000_000
-_clock: Final = SystemClock()
 
 
-class Push(msgspec.Struct, frozen=True):
-    """What became of a push, for programs."""
+class PushQuery(Form, kw_only=True):
+    """What holds for all messages of a push."""
 
-    block: bytes
-    durable: Literal["log", "spool"]
-    appended: Appended
+    delay_seconds: Seconds | None = None
+    """Not handed out before so long has passed, by the server's clock."""
 
 
 async def push(call: Call) -> Answer:
@@ -62,23 +68,29 @@ async def push(call: Call) -> Answer:
         return await _push_lines(call)
     key = _key(call)
     body = await call.body()
-    encoded = None
+    encoded, delay = None, call.query(PushQuery).delay_seconds if call.scope["query_string"] else None
     if media == BLOCK:
+        if delay is not None:
+            raise Rejected("a block says itself when its messages begin", hint="leave out delay_seconds")
         block, encoded = _read_block(body), body
         if key is not None and _id_for(call, key) != block.id:
             raise Rejected("the Idempotency-Key is not the block's id", hint="leave it out: the id is enough")
     else:
         if media == JSON:
             items = decode_json(body, list[Item], _FIELDS, many=True)
-            messages = _messages(items, _clock.now())
+            messages = _messages(items, call.context.clock.now())
         elif media in MSGPACK_NAMES:
             messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
         else:
             raise call.unsupported()
         if not messages:
             raise Rejected("there is no message to push", hint="send an array of one or more")
+        now = call.context.clock.now()
+        if delay is not None:
+            begins = now + round(delay * _SECOND)
+            messages = [msgspec.structs.replace(message, start_time=begins) for message in messages]
         messages = traced(messages, trace_headers(call))
-        block = Block.of(messages, id=None if key is None else _id_for(call, key))
+        block = Block.of(messages, id=None if key is None else _id_for(call, key), created_at=now)
     appended = await append(call, block, encoded)
     return Answer(Push(block.id, "log", appended), _receipt, status=201)
 
@@ -208,7 +220,7 @@ class _Stream:
         if not line.strip():
             return
         item = decode_json(line, Item, _FIELDS)
-        self._messages.append(_message(item, "$", _clock.now()))
+        self._messages.append(_message(item, "$", self._call.context.clock.now()))
         self._bytes += len(line)
         if len(self._messages) >= LINE_BLOCK_MESSAGES or self._bytes >= LINE_BLOCK_BYTES:
             await self.flush()
@@ -217,7 +229,8 @@ class _Stream:
         if not self._messages:
             return
         id = mint() if self._key is None else _id_for(self._call, self._key, len(self.blocks) + 1)
-        block = Block.of(traced(self._messages, self._headers), id=id)
+        now = self._call.context.clock.now()
+        block = Block.of(traced(self._messages, self._headers), id=id, created_at=now)
         appended = await append(self._call, block)
         self._messages, self._bytes = [], 0
         self.accepted += appended.count
@@ -269,6 +282,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Push messages",
         {201: PushReceipt | StreamReceipt},
         scope="push",
+        query=PushQuery,
         body=list[Item],
         media=(JSON, NDJSON, MSGPACK, BLOCK),
         problems=(404, 409, 413, 415),

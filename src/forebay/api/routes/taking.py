@@ -16,7 +16,7 @@ from forebay.api.answers import Answer
 from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
-from forebay.model import Rejected, SystemClock, parse_message_id, queue_of
+from forebay.model import Rejected, parse_message_id, queue_of
 from forebay.store.values import Retry, Task, Ticket
 from forebay.warm.values import Lease
 from forebay.wire.forms import (
@@ -38,7 +38,6 @@ from forebay.wire.forms import (
 from forebay.wire.leases import parse_lease
 
 _SECOND: Final = 1_000_000
-_clock: Final = SystemClock()
 
 
 class TakeOneForm(Form, kw_only=True):
@@ -131,8 +130,9 @@ async def done(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Tasks come back."""
     form: RetriesForm = await call.form()
-    default = _time_of(form.start_time, form.delay_seconds, "$") or _clock.now()
-    retries = await _retries(call, form.tasks, default)
+    now = call.context.clock.now()
+    default = _time_of(form.start_time, form.delay_seconds, now, "$")
+    retries = await _retries(call, form.tasks, now if default is None else default)
     await call.context.store.settle(retry=retries)
     return _settled(call, "retried", len(retries))
 
@@ -165,7 +165,8 @@ async def settle(call: Call) -> Answer:
     """Several outcomes in one write."""
     form: SettleForm = await call.form()
     finished, buried = await _tickets(call, form.done), await _tickets(call, form.bury)
-    released, retried = await _tickets(call, form.release), await _retries(call, form.retry, _clock.now())
+    released = await _tickets(call, form.release)
+    retried = await _retries(call, form.retry, call.context.clock.now())
     await call.context.store.settle(
         done=finished, retry=retried, bury=buried, release=released, reason=form.reason
     )
@@ -202,17 +203,19 @@ async def _tickets(call: Call, forms: Iterable[TicketForm]) -> list[Ticket]:
 
 async def _retries(call: Call, forms: Sequence[RetryForm], default: int) -> list[Retry]:
     tickets = await _tickets(call, forms)
+    now = call.context.clock.now()
     times = [
-        _time_of(form.start_time, form.delay_seconds, f"$.tasks[{i}]") or default
-        for i, form in enumerate(forms)
+        _time_of(form.start_time, form.delay_seconds, now, f"$.tasks[{i}]") for i, form in enumerate(forms)
     ]
-    return [Retry(ticket, time) for ticket, time in zip(tickets, times, strict=True)]
+    return [
+        Retry(ticket, default if time is None else time) for ticket, time in zip(tickets, times, strict=True)
+    ]
 
 
-def _time_of(start_time: int | None, delay_seconds: float | None, path: str) -> int | None:
+def _time_of(start_time: int | None, delay_seconds: float | None, now: int, path: str) -> int | None:
     if start_time is not None and delay_seconds is not None:
         raise Rejected(f"both start_time and delay_seconds are given - at `{path}`", hint="give one of them")
-    return start_time if delay_seconds is None else _clock.now() + round(delay_seconds * _SECOND)
+    return start_time if delay_seconds is None else now + round(delay_seconds * _SECOND)
 
 
 def _settling(path: str, run: Run, summary: str, body: type[Form]) -> Route:

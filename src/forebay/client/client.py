@@ -1,0 +1,545 @@
+"""Client: the store's verbs over HTTP.
+
+Invariants: what returns has happened, as with a store in this process; errors are the same; a push keeps its
+block id through all attempts, so it is one write. What is sent again, and what that means, is in
+docs/adr/0015-what-a-client-may-repeat.md.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from datetime import datetime, timedelta
+from functools import cache
+from os import getpid
+from pathlib import Path
+from random import random
+from socket import gethostname
+from types import TracebackType
+from typing import Any, Final, Self, TypeVar
+from urllib.parse import urlencode
+
+import msgspec
+
+from forebay.client.address import part
+from forebay.client.calling import Ask, Caller, Reply, decoded
+from forebay.client.doubting import HINT, LOOKED_AT_MAX, Ending, endings_of, has_ended
+from forebay.client.merging import Merger
+from forebay.client.pausing import pause_seconds
+from forebay.log.values import Append, Appended, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
+from forebay.model import (
+    BLOCK_BYTES_CEILING,
+    BLOCK_MESSAGES_CEILING,
+    Block,
+    Clock,
+    ForebayError,
+    LeaseLost,
+    Limits,
+    Message,
+    Rejected,
+    SystemClock,
+    UnknownQueue,
+    check_block,
+    encode,
+    format_id,
+    mint,
+    parse_id,
+)
+from forebay.store.asking import checked_begin, checked_count, checked_task, raise_for_lost
+from forebay.store.letters import Letters
+from forebay.store.seam import Store
+from forebay.store.values import (
+    DEFAULT_GROUP,
+    FlowStats,
+    Peeked,
+    Purged,
+    Retry,
+    Running,
+    StoreStats,
+    Task,
+    Ticket,
+    Whereabouts,
+)
+from forebay.wire.forms import Deleted, Push, Queues, Settled, Staged
+from forebay.wire.media import BLOCK
+
+T = TypeVar("T")
+
+WAIT_SECONDS: Final = 25.0
+"""How long one request waits for a task at most: so long it may take to notice that nobody is there."""
+PAGE: Final = 1_000
+IDS_MAX: Final = 50_000
+"""Ids of dead letters in one request."""
+_LOOKS_MAX: Final = 8
+_CEILINGS: Final = Limits(
+    message_bytes_max=BLOCK_BYTES_CEILING // 2,
+    headers_bytes_max=BLOCK_BYTES_CEILING // 4,
+    block_messages_max=BLOCK_MESSAGES_CEILING,
+    block_bytes_max=BLOCK_BYTES_CEILING,
+)
+"""What can be encoded at all; what may be pushed is the server's to say."""
+_pack: Final = msgspec.msgpack.Encoder().encode
+
+
+class Client:
+    """A store on a server, at its address (`http://` or `https://`). Opened with `async with`; share it.
+
+    `key` is an API key. `ca_file` has the certificates that the server's own is checked against, instead of
+    the system's. A call gives up after `timeout_seconds`, however often it was tried. There are at most
+    `connections_max` connections, and as many again on which takes wait. `worker` is who takes tasks, for
+    people. `clock` says when pushes were made.
+    """
+
+    def __init__(
+        self,
+        url: str,
+        *,
+        key: str | None = None,
+        ca_file: str | Path | None = None,
+        timeout_seconds: float = 30.0,
+        connections_max: int = 100,
+        worker: str | None = None,
+        clock: Clock | None = None,
+    ) -> None:
+        self._caller = Caller(
+            url,
+            key=key,
+            ca_file=ca_file,
+            timeout_seconds=timeout_seconds,
+            connections_max=connections_max,
+        )
+        self._worker = worker or f"{gethostname()}:{getpid()}"
+        self._clock = clock or SystemClock()
+        self._merger = Merger(self._push_messages)
+        self._names: dict[int, str] = {}
+
+    def __repr__(self) -> str:
+        """Say where it leads."""
+        return f"<{type(self).__name__} {self._caller.server}>"
+
+    async def __aenter__(self) -> Self:
+        self._caller.open()
+        return self
+
+    async def __aexit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        await self._merger.close()
+        await self._caller.close()
+
+    # Queues and groups
+
+    async def create_queue(
+        self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None
+    ) -> Queue:
+        """Make a queue with its group `workers`, or return the one of that name as it is."""
+        form = {"settings": settings or {}, "number": number}
+        return await self._send("PUT", _queue(name), Queue, form)
+
+    async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
+        """Change settings of a queue; what isn't named keeps its value."""
+        return await self._send("PATCH", _queue(name), Queue, settings)
+
+    async def pause(self, name: str) -> Queue:
+        """Hand out nothing more of a queue until it is resumed; pushes and settling go on."""
+        return await self._send("POST", f"{_queue(name)}/pause", Queue)
+
+    async def resume(self, name: str) -> Queue:
+        """Hand out again."""
+        return await self._send("POST", f"{_queue(name)}/resume", Queue)
+
+    async def queue(self, name: str) -> Queue:
+        """The queue of that name, as the log has it now."""
+        return await self._send("GET", _queue(name), Queue)
+
+    async def queues(self) -> list[Queue]:
+        """All queues, by number."""
+        found: list[Queue] = []
+        after: int | None = 0
+        while after is not None:
+            page = await self._send("GET", _with("/v1/queues", after=after, limit=PAGE), Queues)
+            found.extend(page.queues)
+            after = page.next
+        return found
+
+    async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
+        """Skip all that waits, is delayed or is out with a worker, in one group or in all; pushes go on.
+
+        Its dead letters stay. With `dry_run` nothing is changed. It can't be undone, but `seek` brings back
+        what the log still keeps.
+        """
+        form = {"group": group, "dry_run": dry_run}
+        return await self._send("POST", f"{_queue(name)}/purge", Purged, form, repeats=dry_run)
+
+    async def delete_queue(self, name: str) -> bool:
+        """Remove a queue with all that is in it."""
+        return (await self._send("DELETE", _queue(name), Deleted, repeats=False)).deleted
+
+    async def create_group(self, queue: str, name: str, start: Start = "earliest") -> Group:
+        """Make a group with its own view of a queue, or return the one of that name."""
+        return await self._send("PUT", _group(queue, name), Group, {"start": start})
+
+    async def groups(self, queue: str) -> list[Group]:
+        """The groups of a queue."""
+        return await self._send("GET", f"{_queue(queue)}/groups", list[Group])
+
+    async def seek(self, queue: str, group: str, start: Start) -> Purged:
+        """Go on from another place: what comes after it is handed out (again), what is before it is skipped.
+
+        Leases of the group are lost; its dead letters stay.
+        """
+        path = f"{_group(queue, group)}/seek"
+        return await self._send("POST", path, Purged, {"start": start}, repeats=False)
+
+    async def delete_group(self, queue: str, name: str) -> bool:
+        """Remove a group."""
+        return (await self._send("DELETE", _group(queue, name), Deleted, repeats=False)).deleted
+
+    # The five verbs, and those beside them
+
+    async def put_task(
+        self,
+        queue: str,
+        *tasks: bytes | Message,
+        partition: str = "",
+        headers: dict[str, str] | None = None,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+        id: bytes | None = None,
+    ) -> list[int]:
+        """Put tasks in a queue, all or none; their ids, in order. Durable when it returns.
+
+        They become available at once, at `start_time` (µs, or aware), or after `delay` (seconds, by the
+        server's clock). What is said here holds for tasks given as bytes; a `Message` says it itself. `id`
+        (16 bytes, see `mint`) makes the call repeatable. Small puts of one queue that come together share a
+        request, unless they bring an id.
+        """
+        begins, seconds = checked_begin(start_time, delay)
+        messages = [
+            Message(task, partition, None, headers, begins)
+            if isinstance(task, bytes)
+            else task if begins is None else msgspec.structs.replace(task, start_time=begins)
+            for task in tasks
+        ]  # fmt: skip
+        if not messages:
+            raise Rejected("there is no task to put", hint="give one or more")
+        if id is None and seconds is None and self._merger.takes(messages):
+            return await self._merger.put(queue, messages)
+        made = mint() if id is None else parse_id(id)
+        block = Block.of(messages, id=made, created_at=self._clock.now())
+        if seconds is None:
+            return (await self.append(queue, block)).ids()
+        check_block(block, _CEILINGS)
+        path = _with(f"{_queue(queue)}/messages", delay_seconds=seconds)
+        ask = Ask("POST", path, _pack(messages), id=format_id(made))
+        return (await self._ask(ask, Push)).appended.ids()
+
+    async def _push_messages(self, queue: str, messages: list[Message]) -> Appended:
+        return await self.append(queue, Block.of(messages, created_at=self._clock.now()))
+
+    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Put a whole block; where its messages are, and which of them were there before.
+
+        Whoever has the block encoded and checked gives it as `body`.
+        """
+        if body is None:
+            check_block(block, _CEILINGS)
+            body = encode(block)
+        return (await self._ask(Ask("POST", f"{_queue(queue)}/messages", body, BLOCK), Push)).appended
+
+    async def get_task(
+        self,
+        queue: str | Sequence[str],
+        count: int = 1,
+        *,
+        group: str = DEFAULT_GROUP,
+        worker: str | None = None,
+        wait_seconds: float = 0.0,
+        visibility_seconds: float | None = None,
+    ) -> list[Task]:
+        """Take up to `count` tasks; nobody else gets them until the visibility timeout.
+
+        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
+        several queues, those that are named take turns in being asked first. Tasks whose answer is lost on
+        its way come back after the visibility timeout, to whoever asks then.
+        """
+        form: dict[str, Any] = {"count": checked_count(count), "group": group}
+        form |= {"worker": worker or self._worker, "visibility_seconds": visibility_seconds}
+        path = "/v1/take"
+        if isinstance(queue, str):
+            path = f"{_queue(queue)}/take"
+        else:
+            form["queues"] = list(queue)
+        now = asyncio.get_running_loop().time
+        until, attempt = now() + wait_seconds, 0
+        while True:
+            began = now()
+            asked = max(0.0, min(WAIT_SECONDS, until - began))
+            body = _pack({**form, "wait_seconds": asked})
+            tasks = await self._ask(Ask("POST", path, body, wait_seconds=asked), list[Task])
+            if tasks or now() >= until:
+                return tasks
+            if now() - began < asked / 2:  # a server that stops lets nobody wait
+                await asyncio.sleep(pause_seconds(attempt, random()))  # noqa: S311 - it only spreads
+                attempt += 1
+
+    async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
+        await self.settle(done=tasks)
+
+    async def retry_task(
+        self,
+        tasks: Iterable[Task | Ticket | Retry],
+        *,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+    ) -> None:
+        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
+        begins, seconds = checked_begin(start_time, delay)
+        tickets = [_retry(task) if isinstance(task, Retry) else _ticket(task) for task in tasks]
+        form = {"tasks": tickets, "start_time": begins, "delay_seconds": seconds}
+        if tickets:
+            await self._settle("/v1/retry", form, {})
+
+    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
+        """Tasks become dead letters."""
+        await self.settle(bury=tasks, reason=reason)
+
+    async def release(self, tasks: Iterable[Task | Ticket]) -> None:
+        """Tasks go back unused, and count no attempt."""
+        await self.settle(release=tasks)
+
+    async def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
+        """Keep tasks for so many seconds from now (else for the visibility timeout).
+
+        Tasks that were taken together share a lease where they come from one block, and are extended
+        together.
+        """
+        tickets = [_ticket(task) for task in tasks]
+        if tickets:
+            form = {"tasks": tickets, "seconds": seconds}
+            await self._send("POST", "/v1/extend", Settled, form)
+
+    async def settle(
+        self,
+        *,
+        done: Iterable[Task | Ticket] = (),
+        retry: Iterable[Retry] = (),
+        bury: Iterable[Task | Ticket] = (),
+        release: Iterable[Task | Ticket] = (),
+        reason: str = "",
+    ) -> None:
+        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
+        finished, buried = [checked_task(task) for task in done], [checked_task(task) for task in bury]
+        form = {
+            "done": [_ticket(task) for task in finished],
+            "retry": [_retry(item) for item in retry],
+            "bury": [_ticket(task) for task in buried],
+            "release": [_ticket(task) for task in release],
+        }
+        if any(form.values()):
+            await self._settle("/v1/settle", {**form, "reason": reason}, endings_of(finished, buried))
+
+    async def _settle(self, path: str, form: dict[str, Any], endings: dict[int, Ending]) -> None:
+        """Settle. Leases that were lost to an attempt of our own, whose answer was lost, are not lost."""
+        reply = await self._caller.ask(Ask("POST", path, _pack(form)))
+        error = reply.error
+        if not isinstance(error, LeaseLost) or not reply.in_doubt:
+            _value(reply, Settled)
+            return
+        doubtful = {id: endings[id] for id in error.ids if id in endings}
+        try:
+            raise_for_lost(await self._not_ended(doubtful))
+        except LeaseLost:
+            raise
+        except ForebayError:
+            raise_for_lost(list(doubtful), HINT)
+
+    async def _not_ended(self, endings: dict[int, Ending]) -> list[int]:
+        """Those tasks that did not end as they were to."""
+        looking, groups = asyncio.Semaphore(_LOOKS_MAX), dict[str, dict[int, str]]()
+
+        async def is_lost(id: int, ending: Ending) -> bool:
+            async with looking:
+                where = await self.where(id)
+                if where.queue not in groups:
+                    groups[where.queue] = {g.number: g.name for g in await self.groups(where.queue)}
+            return not has_ended(where, groups[where.queue].get(ending.group, ""), ending)
+
+        asked = list(endings.items())[:LOOKED_AT_MAX]
+        lost = await asyncio.gather(*(is_lost(id, ending) for id, ending in asked))
+        rest = list(endings)[LOOKED_AT_MAX:]
+        return [id for (id, _), gone in zip(asked, lost, strict=True) if gone] + rest
+
+    # Dead letters
+
+    async def dead_letters(
+        self, queue: str, *, group: str = DEFAULT_GROUP, after: int = 0, limit: int = 100
+    ) -> list[DeadLetter]:
+        """What was given up, by message id, from the first id past `after` on."""
+        found: list[DeadLetter] = []
+        while True:
+            wanted = min(PAGE, limit - len(found))
+            path = _with(f"{_queue(queue)}/dead", group=group, after=after, limit=wanted)
+            page = await self._send("GET", path, list[DeadLetter])
+            found.extend(page)
+            if len(page) < wanted or len(found) >= limit:
+                return found
+            after = page[-1].message_id
+
+    async def redrive(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Letters:
+        """Hand dead letters out again, as on their first day: those named, or all of the group.
+
+        `reason` leaves only those whose reason contains it. With `dry_run` nothing is changed.
+        """
+        form = {"group": group, "reason": reason, "dry_run": dry_run}
+        return await self._change_letters(f"{_queue(queue)}/dead/redrive", ids, form)
+
+    async def purge(
+        self,
+        queue: str,
+        ids: Sequence[int] | None = None,
+        *,
+        group: str = DEFAULT_GROUP,
+        reason: str | None = None,
+        dry_run: bool = False,
+    ) -> Letters:
+        """Do away with dead letters: those named, or all of the group; see `redrive`."""
+        form = {"group": group, "reason": reason, "dry_run": dry_run}
+        return await self._change_letters(f"{_queue(queue)}/dead/purge", ids, form)
+
+    async def undo(self, queue: str, letters: Letters, *, group: str = DEFAULT_GROUP) -> Letters:
+        """Undo a redrive or a purge; returns the letters that are dead letters again.
+
+        What was redriven and is no longer in the log alone, but ready or with a worker, stays as it is.
+        """
+        return await self._change_letters(f"{_queue(queue)}/dead/undo", letters.ids, {"group": group})
+
+    async def _change_letters(self, path: str, ids: Sequence[int] | None, form: dict[str, Any]) -> Letters:
+        """Change letters, so many at a time. The answer is needed to undo it, so it isn't asked twice."""
+        dry_run = bool(form.get("dry_run"))
+        if ids is None:
+            return await self._send("POST", path, Letters, form, repeats=dry_run)
+        changed: list[int] = []
+        for begin in range(0, len(ids), IDS_MAX):
+            some = {**form, "ids": list(ids[begin : begin + IDS_MAX])}
+            changed.extend((await self._send("POST", path, Letters, some, repeats=dry_run)).ids)
+        return Letters(changed, dry_run)
+
+    # Looking
+
+    async def get_stat(self) -> StoreStats:
+        """Where the tasks of all queues are.
+
+        A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        """
+        return await self._send("GET", "/v1/stats", StoreStats)
+
+    async def ledger(self) -> Stats:
+        """The books of every queue and group: each must add up to what was accepted."""
+        return await self._send("GET", "/v1/ledger", Stats)
+
+    async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
+        """Look at what would be handed out next, without taking it."""
+        path = _with(f"{_queue(queue)}/peek", count=checked_count(count), group=group)
+        return await self._send("GET", path, list[Peeked])
+
+    async def where(self, id: int) -> Whereabouts:
+        """The whole path of one message: its block, and for every group where it is and what happened."""
+        return await self._send("GET", f"/v1/messages/{part(str(id))}", Whereabouts)
+
+    async def flow_stats(self) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
+        return await self._send("GET", "/v1/flows", FlowStats)
+
+    async def running(self, limit: int = 100) -> list[Running]:
+        """Tasks that are out with workers, longest first."""
+        return await self._send("GET", _with("/v1/running", limit=limit), list[Running])
+
+    # Whole blocks, for programs that move many at once
+
+    async def read(
+        self, queue: str, first: int = 1, *, messages_max: int = 10_000, bytes_max: int = 64 << 20
+    ) -> list[StoredBlock]:
+        """Blocks as they are stored, from the one that holds sequence number `first` on."""
+        path = _with(f"{_queue(queue)}/blocks", first=first, messages_max=messages_max, bytes_max=bytes_max)
+        return await self._send("GET", path, list[StoredBlock])
+
+    async def stage(self, stage: str, appends: Sequence[Append]) -> None:
+        """Keep blocks under a name, unseen, until `publish`. Idempotent by block id."""
+        blocks = [{"queue": await self._name(append.queue), "body": append.body} for append in appends]
+        if blocks:
+            await self._send("POST", f"/v1/stages/{part(stage)}", Staged, {"blocks": blocks})
+
+    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
+        """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage."""
+        form = {"ids": [format_id(id) for id in ids]}
+        return await self._send("POST", f"/v1/stages/{part(stage)}/publish", Receipt, form)
+
+    # Asking
+
+    async def _send(
+        self, method: str, path: str, answer: type[T], form: Any = None, *, repeats: bool = True
+    ) -> T:
+        body = None if form is None else _pack(form)
+        return await self._ask(Ask(method, path, body, repeats=repeats), answer)
+
+    async def _ask(self, ask: Ask, answer: type[T]) -> T:
+        return _value(await self._caller.ask(ask), answer)
+
+    async def _name(self, number: int) -> str:
+        """The name of a queue."""
+        if number not in self._names:
+            self._names = {queue.number: queue.name for queue in await self.queues()}
+        if number not in self._names:
+            raise UnknownQueue(f"there is no queue number {number}", hint="create it first")
+        return self._names[number]
+
+
+def _value(reply: Reply, answer: type[T]) -> T:
+    if reply.error is not None:
+        raise reply.error
+    form: Any = answer  # mypy's idea of what can be hashed has no types in it
+    value: T = decoded(reply.body, _decoder(form))
+    return value
+
+
+@cache
+def _decoder(answer: Any) -> msgspec.msgpack.Decoder[Any]:
+    return msgspec.msgpack.Decoder(answer)
+
+
+def _queue(name: str) -> str:
+    return f"/v1/queues/{part(name)}"
+
+
+def _group(queue: str, name: str) -> str:
+    return f"{_queue(queue)}/groups/{part(name)}"
+
+
+def _with(path: str, **query: object) -> str:
+    return f"{path}?{urlencode(query)}"
+
+
+def _ticket(task: object) -> dict[str, Any]:
+    task = checked_task(task)
+    return {"id": task.id, "lease": task.lease}
+
+
+def _retry(item: Retry) -> dict[str, Any]:
+    return {**_ticket(item.task), "start_time": item.next_start_time}
+
+
+_is_a_store: type[Store] = Client
+"""The type checker's word that the client has all verbs of the seam."""

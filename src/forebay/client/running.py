@@ -1,0 +1,91 @@
+"""An event loop on a thread of its own, for programs that have none.
+
+Invariants: any thread may call, and none is called back; who is interrupted while waiting cancels what it
+waited for; nothing works in a child of a fork, where the thread is not.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import threading
+from collections.abc import Coroutine
+from concurrent.futures import CancelledError
+from typing import Any, TypeVar
+
+from forebay.client.client import Client
+from forebay.model import Rejected, Unavailable
+
+T = TypeVar("T")
+
+
+class LoopThread:
+    """Runs coroutines of one client, one thread for all callers. It begins with the first call."""
+
+    def __init__(self, client: Client) -> None:
+        self._client = client
+        self._process = os.getpid()
+        self._beginning = threading.Lock()
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def run(self, work: Coroutine[Any, Any, T]) -> T:
+        """Run a coroutine to its end, and return or raise what it does."""
+        try:
+            loop = self._ready()
+            future = asyncio.run_coroutine_threadsafe(work, loop)
+        except BaseException:
+            work.close()
+            raise
+        try:
+            return future.result()
+        except CancelledError:
+            raise Unavailable(
+                "the client was closed before the answer came", hint="open another one"
+            ) from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def begin(self) -> None:
+        """Begin now, and not with the first call."""
+        self._ready()
+
+    def close(self) -> None:
+        """End what is under way, close connections, end the thread. Twice does nothing more."""
+        with self._beginning:
+            self._is_closed = True
+            loop, thread, self._loop, self._thread = self._loop, self._thread, None, None
+            if loop is None or thread is None or os.getpid() != self._process:
+                return
+            asyncio.run_coroutine_threadsafe(self._end(), loop).result()
+            loop.call_soon_threadsafe(loop.stop)
+            thread.join()
+            loop.close()
+
+    def _ready(self) -> asyncio.AbstractEventLoop:
+        if os.getpid() != self._process:
+            text = "the client was opened before this process was forked off"
+            raise Rejected(text, hint="open one in each process")
+        with self._beginning:
+            if self._is_closed:
+                raise Rejected("the client is closed", hint="open another one")
+            if self._loop is None:
+                self._loop = asyncio.new_event_loop()
+                self._thread = threading.Thread(
+                    target=self._loop.run_forever, name="forebay-client", daemon=True
+                )
+                self._thread.start()
+                asyncio.run_coroutine_threadsafe(self._client.__aenter__(), self._loop).result()
+            return self._loop
+
+    async def _end(self) -> None:
+        """Cancel what others wait for, and close the client."""
+        own = asyncio.current_task()
+        others = [task for task in asyncio.all_tasks() if task is not own]
+        for task in others:
+            task.cancel()
+        await asyncio.gather(*others, return_exceptions=True)
+        await self._client.__aexit__(None, None, None)
+        await asyncio.get_running_loop().shutdown_asyncgens()

@@ -1,0 +1,52 @@
+"""What is asked of a store, checked before it is done: the same for a store here and one over a network."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime, timedelta
+from typing import Final
+
+from forebay.model import LeaseLost, Rejected, from_datetime
+from forebay.store.values import Task, Ticket
+
+COUNT_MAX: Final = 10_000
+LISTED_MAX: Final = 5
+"""Ids that an error names."""
+
+
+def checked_count(count: int) -> int:
+    """How many tasks to take, unless it is too many or none."""
+    if not 1 <= count <= COUNT_MAX:
+        raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
+    return count
+
+
+def checked_begin(
+    start_time: int | datetime | None, delay: float | timedelta | None
+) -> tuple[int | None, float | None]:
+    """When tasks begin: at a time (µs), or after seconds; one of the two at most."""
+    if start_time is not None and delay is not None:
+        raise Rejected("both start_time and delay are given", hint="give one of them")
+    seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
+    if seconds is not None and not 0 <= seconds < float("inf"):
+        raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more")
+    return from_datetime(start_time) if isinstance(start_time, datetime) else start_time, seconds
+
+
+def checked_task(task: object) -> Task | Ticket:
+    """What is to be settled, unless it is something else."""
+    if not isinstance(task, Task | Ticket):
+        hint = "pass the task itself: an id doesn't say under whose lease it is"
+        raise Rejected(f"{task!r} is no task", hint=hint)
+    return task
+
+
+def raise_for_lost(lost: Sequence[int], hint: str | None = None) -> None:
+    """Raise LeaseLost for tasks that were no longer the caller's, if there are any."""
+    if lost:
+        listed = ", ".join(map(str, sorted(lost)[:LISTED_MAX])) + (", ..." if len(lost) > LISTED_MAX else "")
+        raise LeaseLost(
+            f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed}",
+            hint=hint or "drop the work; they are handed out again, or were settled before",
+            ids=sorted(lost),
+        )
