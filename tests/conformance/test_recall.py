@@ -89,7 +89,7 @@ async def test_a_block_that_cannot_be_read_is_reported_and_stays(rig: Rig) -> No
     await push(rig.log, queue, "a")
     claim = await take_one(rig.log, group)
     await rig.flip_bit(queue, sequence_of(claim.first))
-    with pytest.raises(Corrupt, match="block 1..1 of queue 'q'"):
+    with pytest.raises(Corrupt, match=r"block 1\.\.1 of queue 'q'"):
         await rig.log.recall(group, [claim.token])
     assert await rig.log.quarantined(queue) == []
     await finish(rig.log, claim)

@@ -316,4 +316,3 @@ async def test_a_seek_outlives_the_process(durable_rig: Rig) -> None:
     await durable_rig.reopen()
     assert [g.start for g in await durable_rig.log.groups(queue)] == [5]
     assert await drain(durable_rig.log, group) == ["a3", "a4"]
-

@@ -1,7 +1,8 @@
 """Where groups of PostgreSQL begin, and how they go on from another place.
 
-That is one transaction. The cursor's lock keeps blocks from being dropped and claims from changing hands; the locks on the claims keep
-them from being settled. Blocks that are appended meanwhile change nothing: they lie behind the place.
+That is one transaction. The cursor's lock keeps blocks from being dropped and claims from changing hands;
+the locks on the claims keep them from being settled. Blocks that are appended meanwhile change nothing: they
+lie behind the place.
 """
 
 from __future__ import annotations

@@ -208,7 +208,6 @@ class Flush:
                 )  # fmt: skip
         tx.run("add_outcome", group, block_last, self._now, first, count, encode_outcome(settlement))
 
-
     def _may_bury(self, settlement: Settlement, message_id: int) -> bool:
         """Count a death, and tell whether its letter is to be kept.
 
