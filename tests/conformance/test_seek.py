@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import pytest
 
-from forebay.log.values import Claim, Death, Group, Position, Queue, Start
+from forebay.log.values import Claim, Death, Deferral, Group, Position, Queue, Room, Start
 from forebay.model import Message, Rejected, UnknownGroup, bitmap
 from tests.conformance.rigs import Rig
 from tests.conformance.steps import (
@@ -236,6 +237,35 @@ async def test_seeking_often_keeps_the_books(rig: Rig, *, ordered: bool) -> None
         await rig.log.seek(group, place)
         await check_ledger(rig.log)
     assert (await counts(rig.log, group)).group.sought == len(places)
+
+
+@KINDS
+async def test_the_books_balance_whatever_happens_at_the_same_time(rig: Rig, *, ordered: bool) -> None:
+    queue, group = await made(rig, ordered=ordered)
+    await fill(rig, queue)
+
+    async def work(owner: str) -> None:
+        for turn in range(15):
+            due = await rig.log.due(group, owner, Room(3))
+            claimed = await rig.log.claim(group, owner, Room(3))
+            for claim in (*due.claims, *claimed.claims):
+                rest = bitmap.minus(bitmap.full(claim.count), claim.done)
+                (first, *others) = bitmap.indexes(rest)
+                settlement = claim.settle(
+                    done=bitmap.of(others, claim.count), deferred=(Deferral(first, rig.clock.now(), 1),)
+                )
+                await rig.log.mark([claim.mark(handed=rest)])
+                await rig.log.commit(settlements=[settlement])
+            await push(rig.log, queue, str(turn), partition=owner)
+
+    async def seek() -> None:
+        for turn in range(15):
+            await rig.log.seek(group, ("latest", "earliest", Position(4))[turn % 3])
+            await check_ledger(rig.log)
+
+    await asyncio.gather(work("a"), work("b"), work("c"), seek(), seek())
+    await rig.log.seek(group, "earliest")
+    assert len(await drain(rig.log, group)) == 6 + 3 * 15
 
 
 @KINDS

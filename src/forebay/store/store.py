@@ -2,7 +2,8 @@
 
 Invariants: what is put is in the log before the call returns; what is settled is in the log before the
 call returns; a task has one live lease; settling with a lease that is lost is a conflict, and changes
-nothing. Everything that is bounded by a queue's settings is bounded per group.
+nothing. Everything that is bounded by a queue's settings is bounded per group. It is long because it holds
+the whole seam in one place.
 """
 
 from __future__ import annotations
