@@ -14,6 +14,7 @@ from forebay.log.values import (
     Death,
     Deferral,
     Group,
+    Position,
     Queue,
     QueueSettings,
     Receipt,
@@ -40,11 +41,13 @@ from forebay.store.store import StoreSettings
 from forebay.store.values import (
     FlowStats,
     Peeked,
+    Purged,
     QueueStat,
     Retry,
     Running,
     StoreStats,
     Task,
+    Ticket,
 )
 
 if TYPE_CHECKING:
@@ -70,6 +73,8 @@ __all__ = [
     "Message",
     "Misconfigured",
     "Peeked",
+    "Position",
+    "Purged",
     "Queue",
     "QueueSettings",
     "QueueStat",
@@ -84,6 +89,7 @@ __all__ = [
     "StoreStats",
     "SyncClient",
     "Task",
+    "Ticket",
     "Unavailable",
     "__version__",
     "mint",

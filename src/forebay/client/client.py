@@ -45,9 +45,10 @@ from forebay.model import (
     mint,
     parse_id,
 )
-from forebay.store.asking import checked_begin, checked_count, checked_task, raise_for_lost
+from forebay.store.asking import checked_begin, checked_count, raise_for_lost
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
+from forebay.store.tickets import lease_of
 from forebay.store.values import (
     DEFAULT_GROUP,
     FlowStats,
@@ -333,7 +334,7 @@ class Client:
         reason: str = "",
     ) -> None:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
-        finished, buried = [checked_task(task) for task in done], [checked_task(task) for task in bury]
+        finished, buried = list(done), list(bury)
         form = {
             "done": [_ticket(task) for task in finished],
             "retry": [_retry(item) for item in retry],
@@ -532,9 +533,8 @@ def _with(path: str, **query: object) -> str:
     return f"{path}?{urlencode(query)}"
 
 
-def _ticket(task: object) -> dict[str, Any]:
-    task = checked_task(task)
-    return {"id": task.id, "lease": task.lease}
+def _ticket(task: Task | Ticket) -> dict[str, Any]:
+    return {"lease": lease_of(task), "id": task.id}
 
 
 def _retry(item: Retry) -> dict[str, Any]:

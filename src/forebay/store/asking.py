@@ -7,7 +7,6 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from forebay.model import LeaseLost, Rejected, from_datetime
-from forebay.store.values import Task, Ticket
 
 COUNT_MAX: Final = 10_000
 LISTED_MAX: Final = 5
@@ -31,14 +30,6 @@ def checked_begin(
     if seconds is not None and not 0 <= seconds < float("inf"):
         raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more")
     return from_datetime(start_time) if isinstance(start_time, datetime) else start_time, seconds
-
-
-def checked_task(task: object) -> Task | Ticket:
-    """What is to be settled, unless it is something else."""
-    if not isinstance(task, Task | Ticket):
-        hint = "pass the task itself: an id doesn't say under whose lease it is"
-        raise Rejected(f"{task!r} is no task", hint=hint)
-    return task
 
 
 def raise_for_lost(lost: Sequence[int], hint: str | None = None) -> None:
