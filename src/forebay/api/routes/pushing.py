@@ -10,6 +10,7 @@ import binascii
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
+from operator import attrgetter
 from typing import Final, Literal
 
 import msgspec
@@ -44,6 +45,10 @@ LINE_BLOCK_BYTES: Final = 4 << 20
 _FIELDS: Final = tuple(Item.__struct_fields__)
 _MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
 _SECOND: Final = 1_000_000
+_besides_payload: Final = attrgetter(
+    "partition", "transaction_id", "headers", "start_time", "delay_seconds", "payload_base64"
+)
+_NOTHING_BESIDES: Final = ("", None, None, None, None, UNSET)
 _clock: Final = SystemClock()
 
 
@@ -70,7 +75,7 @@ async def push(call: Call) -> Answer:
     else:
         if media == JSON:
             items = decode_json(body, list[Item], _FIELDS, many=True)
-            messages = _messages(items, _clock.now())
+            messages = _messages(items)
         elif media in MSGPACK_NAMES:
             messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
         else:
@@ -116,16 +121,13 @@ def _read_block(body: bytes) -> Block:
         raise Rejected(f"the body is no block: {error.message}", hint="see docs: the block format") from None
 
 
-def _messages(items: Sequence[Item], now: int) -> list[Message]:
-    return [
-        Message(bytes(item.payload), item.partition, item.transaction_id, item.headers)
-        if item.payload is not UNSET
-        and item.payload_base64 is UNSET
-        and item.start_time is None
-        and item.delay_seconds is None
-        else _message(item, f"$[{i}]", now)
-        for i, item in enumerate(items)
-    ]
+def _messages(items: Sequence[Item]) -> list[Message]:
+    if list(map(_besides_payload, items)).count(_NOTHING_BESIDES) == len(items):
+        payloads = [bytes(item.payload) for item in items if item.payload is not UNSET]
+        if len(payloads) == len(items):
+            return list(map(Message, payloads))
+    now = _clock.now()
+    return [_message(item, f"$[{i}]", now) for i, item in enumerate(items)]
 
 
 def _message(item: Item, path: str, now: int) -> Message:
