@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import count
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
@@ -26,6 +27,9 @@ Send = Callable[[Any], Awaitable[None]]
 
 logger: Final = logging.getLogger("forebay.api")
 _ID_CHARACTERS_MAX: Final = 128
+_PREFIX: Final = token_hex(6)
+"""Tells the requests of this process from those of all others."""
+_numbers: Final = count(1)
 
 
 class Late(Unavailable):
@@ -127,7 +131,7 @@ def _request_id(scope: Any) -> str:
             text: str = value.decode()
             if text.isprintable():
                 return text
-    return token_hex(8)
+    return f"{_PREFIX}-{next(_numbers):x}"
 
 
 def _has_body(call: Call) -> bool:

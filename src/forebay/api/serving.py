@@ -60,6 +60,7 @@ class HttpServer:
                 log_config=None,
                 access_log=False,
                 server_header=False,
+                proxy_headers=False,
                 backlog=_BACKLOG,
                 timeout_keep_alive=int(limits.idle_seconds),
                 timeout_graceful_shutdown=int(limits.shutdown_seconds),

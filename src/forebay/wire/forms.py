@@ -42,7 +42,7 @@ class Payload(Form, kw_only=True):
 # Pushing
 
 
-class Item(Payload, kw_only=True):
+class Item(Payload, kw_only=True, gc=False):
     """A message to push. It has a `payload` (any JSON) or a `payload_base64`."""
 
     partition: str = ""
@@ -69,7 +69,7 @@ class PushReceipt(Form, kw_only=True):
     durable: Literal["log", "spool"]
     repeated: bool = False
     """This push, by its id, was there before; the answer is that of the first time."""
-    results: Sequence[Pushed]
+    results: Sequence[Pushed] | Raw
 
 
 class Push(msgspec.Struct, frozen=True):
@@ -114,7 +114,7 @@ class TakeForm(Form, kw_only=True):
     """How long the tasks are yours; else what the queue says."""
 
 
-class TaskForm(Payload, kw_only=True):
+class TaskForm(Payload, kw_only=True, gc=False):
     """A task, with the lease under which it is settled."""
 
     id: Id
@@ -136,7 +136,7 @@ class Tasks(Form, kw_only=True):
     tasks: Sequence[TaskForm]
 
 
-class TicketForm(Form, kw_only=True):
+class TicketForm(Form, kw_only=True, gc=False):
     """A task to settle: its id and its lease, as they came."""
 
     id: AnyId
@@ -350,9 +350,12 @@ def task_forms(tasks: Iterable[Task], names: Mapping[int, str]) -> list[TaskForm
     return forms
 
 
-def pushed_forms(appended: Appended) -> list[Pushed]:
-    """What became of each message of a block."""
+def pushed_forms(appended: Appended) -> list[Pushed] | Raw:
+    """What became of each message of a block; written at once where nothing was a duplicate."""
     duplicates = appended.duplicates
+    if not duplicates:
+        ids = range(appended.first, appended.first + appended.count)
+        return Raw("[" + ",".join([f'{{"id":"{id}","status":"accepted"}}' for id in ids]) + "]")
     return [
         Pushed(id=str(id), status="duplicate" if i in duplicates else "accepted")
         for i, id in enumerate(appended.ids())

@@ -10,6 +10,7 @@ import binascii
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
+from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -52,6 +53,10 @@ LINE_BLOCK_BYTES: Final = 4 << 20
 _FIELDS: Final = tuple(Item.__struct_fields__)
 _MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
 _SECOND: Final = 1_000_000
+_besides_payload: Final = attrgetter(
+    "partition", "transaction_id", "headers", "start_time", "delay_seconds", "payload_base64"
+)
+_NOTHING_BESIDES: Final = ("", None, None, None, None, UNSET)
 
 
 class PushQuery(Form, kw_only=True):
@@ -76,16 +81,16 @@ async def push(call: Call) -> Answer:
         if key is not None and _id_for(call, key) != block.id:
             raise Rejected("the Idempotency-Key is not the block's id", hint="leave it out: the id is enough")
     else:
+        now = call.context.clock.now()
         if media == JSON:
             items = decode_json(body, list[Item], _FIELDS, many=True)
-            messages = _messages(items, call.context.clock.now())
+            messages = _messages(items, now)
         elif media in MSGPACK_NAMES:
             messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
         else:
             raise call.unsupported()
         if not messages:
             raise Rejected("there is no message to push", hint="send an array of one or more")
-        now = call.context.clock.now()
         if delay is not None:
             begins = now + round(delay * _SECOND)
             messages = [msgspec.structs.replace(message, start_time=begins) for message in messages]
@@ -129,15 +134,11 @@ def _read_block(body: bytes) -> Block:
 
 
 def _messages(items: Sequence[Item], now: int) -> list[Message]:
-    return [
-        Message(bytes(item.payload), item.partition, item.transaction_id, item.headers)
-        if item.payload is not UNSET
-        and item.payload_base64 is UNSET
-        and item.start_time is None
-        and item.delay_seconds is None
-        else _message(item, f"$[{i}]", now)
-        for i, item in enumerate(items)
-    ]
+    if list(map(_besides_payload, items)).count(_NOTHING_BESIDES) == len(items):
+        payloads = [bytes(item.payload) for item in items if item.payload is not UNSET]
+        if len(payloads) == len(items):
+            return list(map(Message, payloads))
+    return [_message(item, f"$[{i}]", now) for i, item in enumerate(items)]
 
 
 def _message(item: Item, path: str, now: int) -> Message:
