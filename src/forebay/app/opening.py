@@ -59,7 +59,7 @@ def open_store(
     """
     if not is_server(url):
         return open_embedded(url, warm=warm, settings=settings, clock=clock, limits=limits, worker=worker)
-    if not (warm is settings is limits is None):
+    if warm is not None or settings is not None or limits is not None:
         text = "a server has its own warm tier, settings and limits"
         raise Misconfigured(text, hint="leave out warm, settings and limits, or give them to the server")
     from forebay.client import Client  # noqa: PLC0415 - who works on a file needs none of it

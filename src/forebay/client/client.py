@@ -26,7 +26,18 @@ from forebay.client.calling import Ask, Caller, Reply, decoded
 from forebay.client.doubting import HINT, LOOKED_AT_MAX, Ending, endings_of, has_ended
 from forebay.client.merging import Merger
 from forebay.client.pausing import pause_seconds
-from forebay.log.values import Append, Appended, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
+from forebay.log.values import (
+    Append,
+    Appended,
+    DeadLetter,
+    Group,
+    Position,
+    Queue,
+    Receipt,
+    Start,
+    Stats,
+    StoredBlock,
+)
 from forebay.model import (
     BLOCK_BYTES_CEILING,
     BLOCK_MESSAGES_CEILING,
@@ -181,7 +192,7 @@ class Client:
 
     async def create_group(self, queue: str, name: str, start: Start = "earliest") -> Group:
         """Make a group with its own view of a queue, or return the one of that name."""
-        return await self._send("PUT", _group(queue, name), Group, {"start": start})
+        return await self._send("PUT", _group(queue, name), Group, _start(start))
 
     async def groups(self, queue: str) -> list[Group]:
         """The groups of a queue."""
@@ -193,7 +204,7 @@ class Client:
         Leases of the group are lost; its dead letters stay.
         """
         path = f"{_group(queue, group)}/seek"
-        return await self._send("POST", path, Purged, {"start": start}, repeats=False)
+        return await self._send("POST", path, Purged, _start(start), repeats=False)
 
     async def delete_group(self, queue: str, name: str) -> bool:
         """Remove a group."""
@@ -527,6 +538,10 @@ def _queue(name: str) -> str:
 
 def _group(queue: str, name: str) -> str:
     return f"{_queue(queue)}/groups/{part(name)}"
+
+
+def _start(start: Start) -> dict[str, Any]:
+    return {"sequence": start.sequence} if isinstance(start, Position) else {"start": start}
 
 
 def _with(path: str, **query: object) -> str:

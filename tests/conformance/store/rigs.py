@@ -118,7 +118,7 @@ class Served:
         """Serve a store that is open."""
         sock = listen("127.0.0.1:0")
         context = Context(ServerSettings(create_queues=False), clock=clock)
-        server = HttpServer(context, lambda: _Kept(store), sock)  # type: ignore[arg-type,return-value]
+        server = HttpServer(context, lambda: _Kept(store), sock)
         running = asyncio.create_task(server.run())
         client = Client(f"http://127.0.0.1:{sock.getsockname()[1]}", clock=clock)
         await client.__aenter__()

@@ -9,7 +9,7 @@ import pytest
 
 from forebay.log.values import GroupStats, Position
 from forebay.model import LeaseLost, Message, Rejected, UnknownGroup, UnknownQueue
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from forebay.store.values import Purged, Task
 from tests.conformance.store.rigs import StoreRig, all_waiting
 
@@ -20,12 +20,12 @@ def data(tasks: list[Task]) -> list[str]:
     return sorted(task.data.decode() for task in tasks)
 
 
-async def counts(store: LogStore, group: str = "workers") -> GroupStats:
-    groups = (await store.log.stats()).queues[0].groups
+async def counts(store: Store, group: str = "workers") -> GroupStats:
+    groups = (await store.ledger()).queues[0].groups
     return next(found for found in groups if found.group.name == group)
 
 
-async def filled(store: LogStore, *, ordered: bool = False) -> None:
+async def filled(store: Store, *, ordered: bool = False) -> None:
     """Six tasks in two blocks of two partitions."""
     await store.create_queue("q", {"ordered": ordered})
     for partition in "ab":
@@ -33,7 +33,7 @@ async def filled(store: LogStore, *, ordered: bool = False) -> None:
 
 
 @KINDS
-async def test_what_was_done_comes_again(store: LogStore, *, ordered: bool) -> None:
+async def test_what_was_done_comes_again(store: Store, *, ordered: bool) -> None:
     await filled(store, ordered=ordered)
     await store.done_task(await store.get_task("q", 10))
     assert await store.get_task("q") == []
@@ -47,7 +47,7 @@ async def test_what_was_done_comes_again(store: LogStore, *, ordered: bool) -> N
 
 
 @KINDS
-async def test_leases_are_lost_and_the_shelf_is_let_go(store: LogStore, *, ordered: bool) -> None:
+async def test_leases_are_lost_and_the_shelf_is_let_go(store: Store, *, ordered: bool) -> None:
     await filled(store, ordered=ordered)
     tasks = await store.get_task("q", 2)  # the others are ready, on the shelf
 
@@ -69,11 +69,11 @@ async def test_what_is_delayed_is_skipped_too(rig: StoreRig) -> None:
     await rig.store.retry_task(await rig.store.get_task("q", 6), delay=5)
     await rig.store.seek("q", "workers", "latest")
     rig.clock.advance(seconds=5)
-    await rig.store.tick()
+    await rig.embedded.tick()
     assert await rig.store.get_task("q") == []
 
 
-async def test_dead_letters_stay(store: LogStore) -> None:
+async def test_dead_letters_stay(store: Store) -> None:
     await filled(store)
     await store.bury(await store.get_task("q", 2), "bad")
     await store.seek("q", "workers", "latest")
@@ -82,11 +82,12 @@ async def test_dead_letters_stay(store: LogStore) -> None:
     assert data(await store.get_task("q", 10)) == ["a0", "a1"]
 
 
-async def test_whoever_waits_gets_what_comes_again(store: LogStore) -> None:
+async def test_whoever_waits_gets_what_comes_again(rig: StoreRig) -> None:
+    store = rig.store
     await filled(store)
     await store.done_task(await store.get_task("q", 10))
     waiting = asyncio.create_task(store.get_task("q", 10, wait_seconds=60))
-    await all_waiting(store)
+    await all_waiting(rig.embedded)
     await store.seek("q", "workers", "earliest")
     async with asyncio.timeout(10):
         assert len(await waiting) == 6
@@ -131,7 +132,7 @@ async def test_a_server_notices_by_itself_when_its_workers_have_all_that_is_void
     await rig.store.get_task("q", 6)
     other = await rig.open()
     await other.seek("q", "workers", "earliest")
-    await rig.store._keep_up()
+    await rig.embedded._keep_up()
     assert await rig.store.running() == []
     assert len(await rig.store.get_task("q", 10) + await other.get_task("q", 10)) == 6
 
@@ -145,16 +146,16 @@ async def test_tasks_taken_since_are_not_lost_when_others_notice(shared_rig: Sto
     await other.seek("q", "workers", "earliest")
     tasks = await other.get_task("q", 3)
 
-    await rig.store._keep_up()
-    await rig.store.tick()
-    await rig.store._keep_up()
+    await rig.embedded._keep_up()
+    await rig.embedded.tick()
+    await rig.embedded._keep_up()
 
     await other.done_task(tasks)
     assert (await counts(other)).done == 3
 
 
 @KINDS
-async def test_a_purge_skips_all_that_waits_in_every_group(store: LogStore, *, ordered: bool) -> None:
+async def test_a_purge_skips_all_that_waits_in_every_group(store: Store, *, ordered: bool) -> None:
     await filled(store, ordered=ordered)
     await store.create_group("q", "audit")
     await store.done_task((await store.get_task("q", 1))[:1])
@@ -170,14 +171,14 @@ async def test_a_purge_skips_all_that_waits_in_every_group(store: LogStore, *, o
     assert dict((await store.purge_queue("q")).skipped) == {"workers": 0, "audit": 0}
 
 
-async def test_a_purge_of_one_group_leaves_the_others_alone(store: LogStore) -> None:
+async def test_a_purge_of_one_group_leaves_the_others_alone(store: Store) -> None:
     await filled(store)
     await store.create_group("q", "audit")
     assert dict((await store.purge_queue("q", group="audit")).skipped) == {"audit": 6}
     assert len(await store.get_task("q", 10)) == 6
 
 
-async def test_what_was_purged_can_be_brought_back(store: LogStore) -> None:
+async def test_what_was_purged_can_be_brought_back(store: Store) -> None:
     await filled(store)
     await store.purge_queue("q")
     purged = await store.seek("q", "workers", "earliest")
@@ -186,7 +187,7 @@ async def test_what_was_purged_can_be_brought_back(store: LogStore) -> None:
     assert (await counts(store)).accepted == 12
 
 
-async def test_a_place_that_does_not_exist_is_rejected_and_changes_nothing(store: LogStore) -> None:
+async def test_a_place_that_does_not_exist_is_rejected_and_changes_nothing(store: Store) -> None:
     await filled(store)
     tasks = await store.get_task("q", 2)
     with pytest.raises(Rejected, match="past the end"):
@@ -200,7 +201,7 @@ async def test_a_place_that_does_not_exist_is_rejected_and_changes_nothing(store
     await store.done_task(tasks)
 
 
-async def test_a_group_may_begin_at_a_position(store: LogStore) -> None:
+async def test_a_group_may_begin_at_a_position(store: Store) -> None:
     await filled(store)
     await store.create_group("q", "late", Position(5))
     assert data(await store.get_task("q", 10, group="late")) == ["b1", "b2"]

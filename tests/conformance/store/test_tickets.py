@@ -10,7 +10,7 @@ import pytest
 
 from forebay.log.values import GroupStats
 from forebay.model import LeaseLost, Message, Rejected
-from forebay.store.store import LogStore
+from forebay.store.seam import Store
 from forebay.store.values import Retry, Task, Ticket
 from forebay.warm.values import Lease
 from tests.conformance.steps import SECOND
@@ -25,11 +25,11 @@ def tickets(tasks: list[Task]) -> list[Ticket]:
     return msgspec.json.decode(msgspec.json.encode(kept), type=list[Ticket])
 
 
-async def counts(store: LogStore) -> GroupStats:
-    return (await store.log.stats()).queues[0].groups[0]
+async def counts(store: Store) -> GroupStats:
+    return (await store.ledger()).queues[0].groups[0]
 
 
-async def taken(store: LogStore, count: int = 4, **settings: Any) -> list[Task]:
+async def taken(store: Store, count: int = 4, **settings: Any) -> list[Task]:
     """Tasks that were just taken, one after the other in one partition."""
     await store.create_queue("q", settings)
     messages = [Message(b"%d" % i, "p", f"t{i}", {"n": str(i)}) for i in range(count)]
@@ -38,7 +38,7 @@ async def taken(store: LogStore, count: int = 4, **settings: Any) -> list[Task]:
 
 
 @KINDS
-async def test_done(store: LogStore, *, ordered: bool) -> None:
+async def test_done(store: Store, *, ordered: bool) -> None:
     tasks = await taken(store, ordered=ordered)
     await store.done_task(tickets(tasks[:3]))
     await store.done_task(tickets(tasks[3:]))
@@ -55,7 +55,7 @@ async def test_retry(rig: StoreRig, *, ordered: bool) -> None:
     await rig.store.retry_task([Retry(second, rig.clock.now() + 5 * SECOND)])
     await rig.store.done_task(rest)
     rig.clock.advance(seconds=5)
-    await rig.store.tick()
+    await rig.embedded.tick()
     again = []
     while tasks_now := await rig.store.get_task("q", 4):
         again += tasks_now
@@ -90,7 +90,7 @@ async def test_extend(rig: StoreRig, *, ordered: bool) -> None:
 
 
 @KINDS
-async def test_bury_keeps_the_whole_message(store: LogStore, *, ordered: bool) -> None:
+async def test_bury_keeps_the_whole_message(store: Store, *, ordered: bool) -> None:
     tasks = await taken(store, ordered=ordered)
     await store.settle(bury=tickets(tasks[1:3]), reason="bad", done=[tasks[0], *tickets(tasks[3:])])
     letters = await store.dead_letters("q")
@@ -100,14 +100,14 @@ async def test_bury_keeps_the_whole_message(store: LogStore, *, ordered: bool) -
 
 
 @KINDS
-async def test_the_last_retry_is_a_dead_letter(store: LogStore, *, ordered: bool) -> None:
+async def test_the_last_retry_is_a_dead_letter(store: Store, *, ordered: bool) -> None:
     tasks = await taken(store, ordered=ordered, retries_max=0)
     await store.retry_task(tickets(tasks))
     letters = await store.dead_letters("q")
     assert [(letter.message(), letter.attempts) for letter in letters] == [(t.message(), 1) for t in tasks]
 
 
-async def test_a_redriven_message_is_buried_again_with_its_own_copy(store: LogStore) -> None:
+async def test_a_redriven_message_is_buried_again_with_its_own_copy(store: Store) -> None:
     tasks = await taken(store)
     await store.bury(tickets(tasks), "once")
     await store.redrive("q")
@@ -126,7 +126,7 @@ async def test_a_ticket_that_came_too_late_changes_nothing(
 ) -> None:
     late = tickets(await taken(rig.store, ordered=ordered))
     rig.clock.advance(seconds=61)
-    await rig.store.tick()
+    await rig.embedded.tick()
     now = await rig.store.get_task("q", 4)
     before = await counts(rig.store)
     arguments = ["too late"] if verb == "bury" else []
@@ -140,9 +140,9 @@ async def test_a_ticket_whose_claim_is_gone_is_lost_and_the_others_are_buried(ri
     tasks = await taken(rig.store)
     await rig.store.put_task("q", b"other")
     (other,) = await rig.store.get_task("q")
-    group = (await rig.store.log.groups(await rig.store.queue("q")))[0]
-    (claim,) = await rig.store.log.recall(group, [tasks[0].lease.claim])
-    await rig.store.log.commit(settlements=[claim.settle_all()])
+    group = (await rig.embedded.log.groups(await rig.store.queue("q")))[0]
+    (claim,) = await rig.embedded.log.recall(group, [tasks[0].lease.claim])
+    await rig.embedded.log.commit(settlements=[claim.settle_all()])
     with pytest.raises(LeaseLost, match="4 tasks"):
         await rig.store.bury(tickets([*tasks, other]), "bad")
     assert [letter.message_id for letter in await rig.store.dead_letters("q")] == [other.id]
@@ -166,9 +166,7 @@ BAD: list[dict[str, object]] = [
 
 
 @pytest.mark.parametrize("change", BAD, ids=repr)
-async def test_numbers_that_no_lease_can_have_are_rejected(
-    store: LogStore, change: dict[str, object]
-) -> None:
+async def test_numbers_that_no_lease_can_have_are_rejected(store: Store, change: dict[str, object]) -> None:
     tasks = await taken(store)
     lease = msgspec.structs.replace(tasks[3].lease, **change)
     bad = Ticket(tasks[3].id, lease)
@@ -188,7 +186,7 @@ async def test_numbers_that_no_lease_can_have_are_rejected(
 
 
 @pytest.mark.parametrize("shift", [-1, 4, 1 << 63, -(1 << 63)])
-async def test_an_id_outside_its_lease_is_rejected(store: LogStore, shift: int) -> None:
+async def test_an_id_outside_its_lease_is_rejected(store: Store, shift: int) -> None:
     tasks = await taken(store)
     bad = Ticket(tasks[0].id + shift, tasks[0].lease)
     for call in (store.done_task, store.retry_task, store.release, store.extend):
@@ -197,7 +195,7 @@ async def test_an_id_outside_its_lease_is_rejected(store: LogStore, shift: int) 
     await store.done_task(tasks)
 
 
-async def test_a_lease_that_was_made_up_settles_nothing(store: LogStore) -> None:
+async def test_a_lease_that_was_made_up_settles_nothing(store: Store) -> None:
     tasks = await taken(store)
     lease = tasks[0].lease
     made_up = [
@@ -214,7 +212,7 @@ async def test_a_lease_that_was_made_up_settles_nothing(store: LogStore) -> None
 @pytest.mark.parametrize(
     "reason", ["a\0b", "\ud800", "x" * 70_000, 5], ids=["zero", "surrogate", "long", "number"]
 )
-async def test_a_reason_that_cannot_be_kept_is_rejected(store: LogStore, reason: Any) -> None:
+async def test_a_reason_that_cannot_be_kept_is_rejected(store: Store, reason: Any) -> None:
     tasks = await taken(store)
     with pytest.raises(Rejected, match="reason"):
         await store.bury(tickets(tasks), reason)
@@ -222,7 +220,7 @@ async def test_a_reason_that_cannot_be_kept_is_rejected(store: LogStore, reason:
 
 
 @pytest.mark.parametrize("moment", [-1, 1 << 62, 1.5, None])
-async def test_a_retry_at_no_time_is_rejected(store: LogStore, moment: Any) -> None:
+async def test_a_retry_at_no_time_is_rejected(store: Store, moment: Any) -> None:
     tasks = await taken(store)
     with pytest.raises(Rejected, match="start time of a retry"):
         await store.settle(retry=[Retry(tickets(tasks)[0], moment)])
