@@ -118,7 +118,8 @@ def listen(address: str) -> socket.socket:
     """A socket at `host:port`; port 0 takes a free one."""
     host, port = parse_address(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    sock = socket.socket(family, socket.SOCK_STREAM)
+    # Said to be TCP, or asyncio leaves small answers to wait for the acknowledgement of their heads.
+    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
