@@ -23,7 +23,7 @@ import msgspec
 
 from forebay.client.address import part
 from forebay.client.calling import Ask, Caller, Reply, decoded
-from forebay.client.doubting import HINT, LOOKED_AT_MAX, Ending, endings_of, has_ended
+from forebay.client.doubting import LOOKED_AT_MAX, Ending, endings_of, has_ended, unknown
 from forebay.client.merging import Merger
 from forebay.client.pausing import pause_seconds
 from forebay.log.values import (
@@ -59,7 +59,7 @@ from forebay.model import (
 from forebay.store.asking import checked_begin, checked_count, raise_for_lost
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
-from forebay.store.tickets import lease_of
+from forebay.store.tickets import check_reason, check_time, lease_of
 from forebay.store.values import (
     DEFAULT_GROUP,
     FlowStats,
@@ -90,7 +90,7 @@ _CEILINGS: Final = Limits(
     block_bytes_max=BLOCK_BYTES_CEILING,
 )
 """What can be encoded at all; what may be pushed is the server's to say."""
-_pack: Final = msgspec.msgpack.Encoder().encode
+_encoder: Final = msgspec.msgpack.Encoder()
 
 
 class Client:
@@ -346,6 +346,7 @@ class Client:
     ) -> None:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
         finished, buried = list(done), list(bury)
+        reason = check_reason(reason)
         form = {
             "done": [_ticket(task) for task in finished],
             "retry": [_retry(item) for item in retry],
@@ -363,12 +364,14 @@ class Client:
             _value(reply, Settled)
             return
         doubtful = {id: endings[id] for id in error.ids if id in endings}
+        looked_at = dict(list(doubtful.items())[:LOOKED_AT_MAX])
         try:
-            raise_for_lost(await self._not_ended(doubtful))
-        except LeaseLost:
-            raise
+            lost = await self._not_ended(looked_at)
         except ForebayError:
-            raise_for_lost(list(doubtful), HINT)
+            raise unknown(list(doubtful)) from None
+        raise_for_lost(lost)
+        if len(looked_at) < len(doubtful):
+            raise unknown([id for id in doubtful if id not in looked_at])
 
     async def _not_ended(self, endings: dict[int, Ending]) -> list[int]:
         """Those tasks that did not end as they were to."""
@@ -381,10 +384,8 @@ class Client:
                     groups[where.queue] = {g.number: g.name for g in await self.groups(where.queue)}
             return not has_ended(where, groups[where.queue].get(ending.group, ""), ending)
 
-        asked = list(endings.items())[:LOOKED_AT_MAX]
-        lost = await asyncio.gather(*(is_lost(id, ending) for id, ending in asked))
-        rest = list(endings)[LOOKED_AT_MAX:]
-        return [id for (id, _), gone in zip(asked, lost, strict=True) if gone] + rest
+        lost = await asyncio.gather(*(is_lost(id, ending) for id, ending in endings.items()))
+        return [id for id, is_gone in zip(endings, lost, strict=True) if is_gone]
 
     # Dead letters
 
@@ -548,11 +549,19 @@ def _with(path: str, **query: object) -> str:
     return f"{path}?{urlencode(query)}"
 
 
+def _pack(form: Any) -> bytes:
+    try:
+        return _encoder.encode(form)
+    except (TypeError, ValueError, OverflowError, NotImplementedError) as error:  # also what is no UTF-8
+        raise Rejected(f"the request can't be written: {error}", hint="give plain values") from None
+
+
 def _ticket(task: Task | Ticket) -> dict[str, Any]:
     return {"lease": lease_of(task), "id": task.id}
 
 
 def _retry(item: Retry) -> dict[str, Any]:
+    check_time(item.next_start_time, "the start time of a retry")
     return {**_ticket(item.task), "start_time": item.next_start_time}
 
 

@@ -7,16 +7,15 @@ done or dead it does, and the log knows: it says what was written of a message, 
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final, Literal, NamedTuple
 
+from forebay.model import LeaseLost
+from forebay.store.asking import listed
 from forebay.store.values import Task, Ticket, Whereabouts
 
 LOOKED_AT_MAX: Final = 1_000
-"""More than so many are not looked at, but reported as lost."""
-HINT: Final = (
-    "the answer to a first attempt was lost and can't be found out: look with `where` before undoing"
-)
+"""More than so many are not looked at."""
 
 
 class Ending(NamedTuple):
@@ -45,4 +44,13 @@ def has_ended(where: Whereabouts, group: str, ending: Ending) -> bool:
         for place in where.groups
         if place.group == group
         for one in place.history
+    )
+
+
+def unknown(ids: Sequence[int]) -> LeaseLost:
+    """What is said of tasks of which nothing can be found out."""
+    return LeaseLost(
+        f"{len(ids)} tasks are no longer yours, maybe by your own doing: {listed(ids)}",
+        hint="the answer to a first attempt was lost; look with `where` before you undo the work",
+        ids=sorted(ids),
     )

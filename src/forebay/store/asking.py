@@ -32,12 +32,16 @@ def checked_begin(
     return from_datetime(start_time) if isinstance(start_time, datetime) else start_time, seconds
 
 
-def raise_for_lost(lost: Sequence[int], hint: str | None = None) -> None:
+def raise_for_lost(lost: Sequence[int]) -> None:
     """Raise LeaseLost for tasks that were no longer the caller's, if there are any."""
     if lost:
-        listed = ", ".join(map(str, sorted(lost)[:LISTED_MAX])) + (", ..." if len(lost) > LISTED_MAX else "")
         raise LeaseLost(
-            f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed}",
-            hint=hint or "drop the work; they are handed out again, or were settled before",
+            f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed(lost)}",
+            hint="drop the work; they are handed out again, or were settled before",
             ids=sorted(lost),
         )
+
+
+def listed(ids: Sequence[int]) -> str:
+    """Some of the ids, for people."""
+    return ", ".join(map(str, sorted(ids)[:LISTED_MAX])) + (", ..." if len(ids) > LISTED_MAX else "")

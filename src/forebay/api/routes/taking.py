@@ -70,7 +70,7 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
     if form.count > limits.take_count_max:
         text = f"{form.count} tasks are more than may be taken at once"
         raise Rejected(text, hint=f"ask for up to {limits.take_count_max}")
-    wait = min(form.wait_seconds, limits.wait_seconds_max)
+    wait = 0.0 if context.draining.is_set() else min(form.wait_seconds, limits.wait_seconds_max)
     taking = context.store.get_task(
         queues if isinstance(queues, str) or len(queues) > 1 else queues[0],
         form.count,

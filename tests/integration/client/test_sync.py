@@ -1,0 +1,105 @@
+"""The synchronous face: the same verbs from any thread, closed in order, and refused after a fork."""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Iterator
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+
+import pytest
+
+import forebay
+from forebay.client import SyncClient
+from forebay.model import LeaseLost, Misconfigured, Rejected, Unavailable
+from tests.integration.client.threads import ServerThread
+
+
+@pytest.fixture
+def server(tmp_path: Path) -> Iterator[ServerThread]:
+    with ServerThread(tmp_path / "log.db") as started:
+        yield started
+
+
+def loop_threads() -> list[threading.Thread]:
+    return [thread for thread in threading.enumerate() if thread.name == "forebay-client"]
+
+
+def test_the_verbs_are_those_of_the_store(server: ServerThread) -> None:
+    with forebay.open_sync(server.url) as client:
+        client.create_queue("orders")
+        (first, _) = client.put_task("orders", b"a", b"b")
+        tasks = client.get_task("orders", 2)
+        assert [task.data for task in tasks] == [b"a", b"b"]
+        assert tasks[0].id == first
+        client.done_task(tasks)
+        with pytest.raises(LeaseLost):
+            client.done_task(tasks)
+    assert loop_threads() == []
+
+
+def test_it_works_without_with_and_is_closed_once(server: ServerThread) -> None:
+    client = SyncClient(server.url)
+    client.create_queue("orders")
+    client.close()
+    client.close()
+    with pytest.raises(Rejected, match="closed"):
+        client.queues()
+
+
+def test_threads_share_it(server: ServerThread) -> None:
+    with SyncClient(server.url) as client, ThreadPoolExecutor(16) as threads:
+        client.create_queue("orders")
+        ids = list(threads.map(lambda i: client.put_task("orders", b"%d" % i), range(200)))
+        assert len(loop_threads()) == 1
+        assert len({id for (id,) in ids}) == 200
+        tasks = {task.id: task.data for task in client.get_task("orders", 1_000)}
+    assert [tasks[id] for (id,) in ids] == [b"%d" % i for i in range(200)]
+
+
+def test_closing_ends_the_wait_of_another_thread(server: ServerThread) -> None:
+    client = SyncClient(server.url)
+    client.create_queue("orders")
+    with ThreadPoolExecutor(1) as threads:
+        waiting = threads.submit(client.get_task, "orders", wait_seconds=300)
+        server.all_waiting(1)
+        client.close()
+        with pytest.raises(Unavailable, match="closed"):
+            waiting.result(10)
+        server.all_waiting(0)
+
+
+def test_who_is_interrupted_while_waiting_lets_go_of_the_server(
+    server: ServerThread, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def interrupted(self: Future[object], timeout: float | None = None) -> object:
+        assert (self.done(), timeout) == (False, None)
+        monkeypatch.undo()
+        server.all_waiting(1)
+        raise KeyboardInterrupt
+
+    with SyncClient(server.url) as client:
+        client.create_queue("orders")
+        monkeypatch.setattr(Future, "result", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            client.get_task("orders", wait_seconds=300)
+        server.all_waiting(0)
+
+
+def test_a_child_of_a_fork_is_told_to_open_its_own(server: ServerThread) -> None:
+    with SyncClient(server.url) as client:
+        client.create_queue("orders")
+        process = client._thread._process
+        client._thread._process = process + 1  # as it looks from a child, which has another number
+        try:
+            with pytest.raises(Rejected, match="forked"):
+                client.queues()
+            assert os.getpid() == process
+        finally:
+            client._thread._process = process
+
+
+def test_only_servers_have_a_synchronous_face() -> None:
+    with pytest.raises(Misconfigured, match="address of a server"):
+        forebay.open_sync("sqlite:///forebay.db")
