@@ -384,8 +384,12 @@ class Client:
                     groups[where.queue] = {g.number: g.name for g in await self.groups(where.queue)}
             return not has_ended(where, groups[where.queue].get(ending.group, ""), ending)
 
-        lost = await asyncio.gather(*(is_lost(id, ending) for id, ending in endings.items()))
-        return [id for id, is_gone in zip(endings, lost, strict=True) if is_gone]
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                looks = {id: tasks.create_task(is_lost(id, ending)) for id, ending in endings.items()}
+        except ExceptionGroup as failed:
+            raise failed.exceptions[0] from None
+        return [id for id, look in looks.items() if look.result()]
 
     # Dead letters
 
