@@ -63,7 +63,8 @@ format: setup ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix
 	$(BIN)/ruff format
 
-docs: setup ## write the reference pages from the code, and check all documents
+docs: setup ## write the reference pages and the synchronous client from the code, and check all documents
+	$(BIN)/python tools/faces.py
 	$(BIN)/python tools/reference.py
 	$(BIN)/python -m pytest tests/tidy -k "link or make or reference"
 

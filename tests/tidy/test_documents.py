@@ -21,6 +21,11 @@ def test_the_reference_pages_are_up_to_date() -> None:
     assert run.returncode == 0, f"{run.stdout}{run.stderr}: run `make docs`"
 
 
+def test_the_synchronous_client_is_up_to_date() -> None:
+    run = subprocess.run([sys.executable, "tools/faces.py", "--check"], cwd=ROOT, check=False)
+    assert run.returncode == 0, "run `make docs`"
+
+
 def test_the_first_program_of_the_readme_runs(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
     run = subprocess.run(
