@@ -12,10 +12,10 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from forebay import __version__
-from forebay.app import commands
+from forebay.app import commands, config_verbs, key_verbs
 from forebay.model import ForebayError
 
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"
+Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 
 __all__ = ["COMMANDS", "Command", "build_parser", "main"]
 
@@ -45,10 +45,39 @@ def _version(_: argparse.Namespace) -> int:
 
 COMMANDS: tuple[Command, ...] = (
     Command(
+        "config",
+        "settings of the server",
+        verbs=(
+            Command(
+                "show",
+                "print the settings in effect, and where each comes from",
+                config_verbs.show,
+                config_verbs.declare_show,
+            ),
+            Command(
+                "check",
+                "say everything that is wrong with the settings",
+                config_verbs.check,
+                config_verbs.declare_check,
+            ),
+        ),
+    ),
+    Command(
         "demo",
         "put, take and finish tasks, and print the ledger",
         commands.demo,
         commands.declare_demo,
+    ),
+    Command(
+        "keys",
+        "API keys of the server",
+        verbs=(
+            Command("create", "make a key, and print it once", key_verbs.create, key_verbs.declare_create),
+            Command("list", "print all keys, without their secrets", key_verbs.show, key_verbs.declare_list),
+            Command(
+                "revoke", "make a key invalid within a second", key_verbs.revoke, key_verbs.declare_revoke
+            ),
+        ),
     ),
     Command("ledger", "print where all messages are", commands.ledger, commands.declare_store),
     Command(

@@ -1,0 +1,1 @@
+"""The HTTP API: the server, its keys and its limits."""
