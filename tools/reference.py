@@ -12,6 +12,9 @@ from typing import Any
 import msgspec
 
 from forebay.app.cli import COMMANDS, Command, build_parser
+from forebay.app.configuring.flags import FLAGS
+from forebay.app.configuring.schema import OTHER_VARIABLES, SETTINGS, Setting
+from forebay.app.configuring.texts import bound_text, shown
 from forebay.log.values import QueueSettings
 from forebay.model import (
     Conflict,
@@ -45,12 +48,50 @@ ERRORS: tuple[type[ForebayError], ...] = (
 def pages() -> dict[str, str]:
     """The pages by file name."""
     return {
+        "configuration.md": "\n".join(_configuration()),
         "cli.md": "\n".join(_cli()),
         "store.md": "\n".join(_store()),
         "queue-settings.md": "\n".join(_settings()),
         "limits.md": "\n".join(_limits()),
         "errors.md": "\n".join(_errors()),
     }
+
+
+def _configuration() -> Iterator[str]:
+    yield f"{NOTE}\n# Configuration\n"
+    yield "What a server can be told, in a YAML file, by environment variable, or for some by flag; a flag"
+    yield "comes before a variable, a variable before the file.\n"
+    yield "[Configure a server](../how-to/configure.md) shows how."
+    owner = None
+    for setting in SETTINGS.values():
+        if setting.owner is not owner:
+            owner = setting.owner
+            section = setting.path.rpartition(".")[0]
+            yield f"\n## {section}\n\n{(inspect.getdoc(owner) or '').partition(chr(10))[0]}\n"
+            yield "| key | type | default | environment variable | flag | meaning |"
+            yield "|---|---|---|---|---|---|"
+        yield _setting_row(setting)
+    yield "\n## Other variables\n\nAny other variable that begins with `FOREBAY_` is an error.\n"
+    yield "| environment variable | meaning |\n|---|---|"
+    for name, meaning in OTHER_VARIABLES.items():
+        yield f"| `{name}` | {meaning} |"
+    yield ""
+
+
+def _setting_row(setting: Setting) -> str:
+    docs: dict[str, str] = {}
+    for struct in setting.owner.__mro__:
+        if issubclass(struct, msgspec.Struct) and struct is not msgspec.Struct:
+            docs = {**_field_docs(struct), **docs}
+    kind = ", ".join(setting.choices) or setting.kind
+    bounds = (("from", setting.least), ("to", setting.most))
+    words = [kind, *(f"{word} {bound_text(setting, at)}" for word, at in bounds if at is not None)]
+    kind = " ".join(words) + (" or none" if setting.optional else "")
+    flags = ", ".join(f"`{flag.name}`" for flag in FLAGS if flag.path == setting.path)
+    default = shown(setting, setting.default)
+    return (
+        f"| `{setting.name}` | {kind} | `{default}` | `{setting.variable}` | {flags} | {docs[setting.name]} |"
+    )
 
 
 def _cli() -> Iterator[str]:
@@ -78,7 +119,7 @@ def _command(parser: argparse.ArgumentParser, name: str, summary: str) -> Iterat
         yield "| option | default | meaning |\n|---|---|---|"
     for option in options:
         shown = " ".join([*option.option_strings[:1], option.metavar or ""]).strip()
-        default = "" if option.default in (None, False) else f"`{option.default}`"
+        default = "" if option.default in (None, False, []) else f"`{option.default}`"
         meaning = (option.help or "").removesuffix(" (default: %(default)s)")
         yield f"| `{shown}` | {default} | {meaning} |"
     yield ""

@@ -12,7 +12,7 @@ from rich.text import Text
 from forebay.api import keyfile
 from forebay.api.keys import SCOPES, Key, make_key
 from forebay.app.configuring import declare_settings, load_from
-from forebay.model import Misconfigured, Rejected, SystemClock, format_seconds, parse_seconds, to_datetime
+from forebay.model import Misconfigured, Rejected, SystemClock, parse_seconds, to_datetime
 
 __all__ = ["create", "declare_create", "declare_list", "declare_revoke", "revoke", "show"]
 
@@ -138,22 +138,14 @@ def _table(keys: list[Key], now: int) -> Table:
             " ".join(f"{prefix}*" for prefix in key.queues) or "all",
             "" if key.rate_per_second is None else f"{key.rate_per_second:g}/s",
             _day(key.created_at),
-            _expiry(key, now),
+            "never" if key.expires_at is None else _day(key.expires_at),
         ]
         table.add_row(*map(Text, cells), style="" if state == "valid" else "dim")
     return table
 
 
-def _expiry(key: Key, now: int) -> str:
-    if key.expires_at is None:
-        return "never"
-    if key.expires_at <= now:
-        return _day(key.expires_at)
-    return f"in {format_seconds((key.expires_at - now) // 60_000_000 * 60)}"
-
-
 def _day(moment: int) -> str:
-    return to_datetime(moment).strftime("%Y-%m-%d %H:%M")
+    return to_datetime(moment).strftime("%Y-%m-%d")
 
 
 def _print_json(value: object) -> None:

@@ -29,8 +29,8 @@ def _redact(text: str, depth: int) -> str:
         return HIDDEN
     address, mark, query = text.partition("?")
     parameters = query.split("&") if mark else []
-    if any("@" in part and "=" not in part for part in parameters):
-        # A password that has a question mark in it: no telling where it begins.
+    if any("@" in part and "://" not in unquote_plus(part) for part in parameters):
+        # Most likely a password with a ? or & in it: no telling where it begins.
         return HIDDEN
     return _without_password(address) + mark + "&".join(_parameter(part, depth) for part in parameters)
 

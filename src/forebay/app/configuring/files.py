@@ -1,4 +1,4 @@
-"""The files that settings name: are they there, and can they be read?
+"""The files that settings name, and whether they can be read.
 
 Apart from reading the settings, since a command that makes such a file must be able to name it.
 """
@@ -28,9 +28,8 @@ def _tls_faults(loaded: Loaded) -> Iterator[Fault]:
             with Path(path).open("rb") as file:
                 file.read(1)
         except OSError as error:
-            yield _fault(
-                loaded, f"server.{name}", f"{path} can't be read: {error.strerror}", "name a PEM file"
-            )
+            text = f"{path} can't be read: {error.strerror}"
+            yield _fault(loaded, f"server.{name}", text, "name a PEM file that is there and readable")
 
 
 def _key_faults(loaded: Loaded) -> Iterator[Fault]:

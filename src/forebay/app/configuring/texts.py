@@ -11,7 +11,7 @@ from forebay.app.configuring.faults import excerpt, nearest
 from forebay.app.configuring.schema import Setting
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, parse_seconds, redact
 
-__all__ = ["parse", "shown"]
+__all__ = ["bound_text", "parse", "shown"]
 
 _SWITCH: Final = {
     "true": True, "yes": True, "on": True, "1": True, "false": False, "no": False, "off": False, "0": False,
@@ -43,7 +43,7 @@ def parse(setting: Setting, text: str) -> Any:
 def _text(setting: Setting, text: str) -> str:
     fits = setting.pattern is None or re.search(setting.pattern, text)
     if not fits or len(text) < (setting.length_min or 0) or "\0" in text:
-        raise Rejected(f"{excerpt(text)} is not {setting.meaning or 'such a text'}", hint="correct it")
+        raise Rejected(f"{excerpt(text)} is not {setting.meaning or 'such a text'}")
     return text
 
 
@@ -66,15 +66,16 @@ def _quantity(setting: Setting, text: str) -> int | float:
 def _within_bounds(setting: Setting, value: float) -> int | float:
     least, most = setting.least, setting.most
     if least is not None and value < least:
-        hint = f"give {_bound(setting, least)} or more"
+        hint = f"give {bound_text(setting, least)} or more"
         raise Rejected(f"{shown(setting, value)} is too little", hint=hint)
     if most is not None and value > most:
-        hint = f"give {_bound(setting, most)} or less"
+        hint = f"give {bound_text(setting, most)} or less"
         raise Rejected(f"{shown(setting, value)} is too much", hint=hint)
     return value
 
 
-def _bound(setting: Setting, value: float) -> str:
+def bound_text(setting: Setting, value: float) -> str:
+    """Write the least or the most that a setting may be."""
     return shown(setting, int(value) if setting.kind in ("size", "integer") else value)
 
 
