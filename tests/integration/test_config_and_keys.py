@@ -27,11 +27,11 @@ def forebay(*arguments: str, cwd: Path, **variables: str) -> subprocess.Complete
 
 
 def test_a_key_is_printed_once_and_then_only_known_by_its_id(tmp_path: Path) -> None:
-    made = forebay("keys", "create", "--name", "loader", "--scope", "push", "--queue", "in/", cwd=tmp_path)
+    made = forebay("keys", "create", "--name", "loader", "--queue", "in/", cwd=tmp_path)
     assert made.returncode == 0, made.stderr
     (text,) = made.stdout.split()
     key = KeyRing(tmp_path / "forebay-data" / "keys.json").verify(f"Bearer {text}")
-    assert (key.name, key.scopes, key.queues) == ("loader", ("push",), ("in/",))
+    assert (key.name, key.scopes, key.queues) == ("loader", ("read", "push", "take"), ("in/",))
     secret = text.rpartition("_")[2]
     for arguments in (["keys", "list"], ["keys", "list", "--json"], ["config", "show"]):
         shown = forebay(*arguments, cwd=tmp_path)

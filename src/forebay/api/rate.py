@@ -12,7 +12,7 @@ for longer than it takes to fill a bucket.
 import math
 from typing import Final
 
-from forebay.api.keys import Key
+from forebay.api.keys import ANYONE, Key
 from forebay.api.settings import KeySettings
 from forebay.model import TooMany
 
@@ -51,6 +51,9 @@ class RateLimits:
 
     def allow(self, key: Key, now: float, cost: float = 1.0) -> float | None:
         """Let a request of `key` through and return None, or return the seconds to wait."""
+        if key is ANYONE:
+            # Where there are no keys, everyone would share one bucket.
+            return None
         rate = key.rate_per_second if key.rate_per_second is not None else self._settings.rate_per_second
         if rate is None:
             return None

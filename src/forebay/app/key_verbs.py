@@ -1,7 +1,7 @@
 """`forebay keys create`, `list` and `revoke`: they work on the file, so no server need run."""
 
 import argparse
-from typing import Any
+from typing import Any, Final
 
 import msgspec
 from rich.box import SIMPLE_HEAD
@@ -15,6 +15,9 @@ from forebay.app.configuring import declare_settings, load_from
 from forebay.model import Misconfigured, Rejected, SystemClock, parse_seconds, to_datetime
 
 __all__ = ["create", "declare_create", "declare_list", "declare_revoke", "revoke", "show"]
+
+USUAL_SCOPES: Final = ("read", "push", "take")
+"""What a key may do when nothing is said: all that programs need, and nothing that deletes."""
 
 
 def _declare(parser: argparse.ArgumentParser) -> None:
@@ -30,9 +33,7 @@ def declare_create(parser: argparse.ArgumentParser) -> None:
         metavar="SCOPE",
         dest="scopes",
         action="append",
-        default=[],
-        required=True,
-        help=f"what it may do: {', '.join(SCOPES)}; may be repeated",
+        help=f"what it may do: {', '.join(SCOPES)}; may be repeated (without: {', '.join(USUAL_SCOPES)})",
     )
     parser.add_argument(
         "--queue",
@@ -67,7 +68,7 @@ def create(arguments: argparse.Namespace) -> int:
     now = SystemClock().now()
     key, text = make_key(
         arguments.name,
-        arguments.scopes,
+        arguments.scopes or USUAL_SCOPES,
         now=now,
         queues=arguments.queues,
         expires_at=None if arguments.expires is None else now + _microseconds(arguments.expires),

@@ -5,11 +5,12 @@
 
 from pathlib import Path
 from typing import Annotated, Literal, TypeAlias
+from urllib.parse import parse_qsl
 
 import msgspec
 
 from forebay.api.settings import KeySettings, ServerSettings
-from forebay.model import Limits
+from forebay.model import Limits, Misconfigured
 from forebay.store.store import StoreSettings
 
 __all__ = ["LoggingSettings", "Settings", "StoreSection"]
@@ -38,6 +39,15 @@ class StoreSection(StoreSettings, frozen=True, kw_only=True):
     """A warm tier that several servers share; none for the memory of this process."""
     data: Annotated[str, msgspec.Meta(min_length=1, description="the path of a folder")] = "forebay-data"
     """The folder for what the server keeps itself: the SQLite log, the API keys."""
+
+    def __post_init__(self) -> None:
+        """Refuse two warm tiers."""
+        if self.warm is not None and self.url is not None:
+            _, _, query = self.url.partition("?")
+            if any(name == "warm" for name, _ in parse_qsl(query, keep_blank_values=True)):
+                raise Misconfigured(
+                    "the warm tier is given twice: by warm, and in url", hint="give it once", key="warm"
+                )
 
     @property
     def address(self) -> str:

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.api.keys import Key, make_key
+from forebay.api.keys import ANYONE, Key, make_key
 from forebay.api.rate import RateLimits, spend
 from forebay.api.settings import KeySettings
 from forebay.model import TooMany
@@ -92,6 +92,11 @@ def test_a_rate_of_its_own_comes_before_that_of_the_settings() -> None:
 def test_without_a_rate_nothing_is_limited() -> None:
     limits, mine = RateLimits(), key()
     assert {limits.allow(mine, 0.0) for _ in range(1000)} == {None}
+
+
+def test_where_there_are_no_keys_nobody_is_limited() -> None:
+    limits = RateLimits(KeySettings(rate_per_second=1))
+    assert {limits.allow(ANYONE, 0.0) for _ in range(100)} == {None}
 
 
 def test_too_many_says_when_to_try_again() -> None:

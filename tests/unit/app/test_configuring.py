@@ -140,6 +140,10 @@ limits:
 @pytest.mark.parametrize(
     ("text", "said"),
     [
+        (
+            "store: {url: 'memory://?warm=valkey://a', warm: 'valkey://b'}",
+            "store.warm (forebay.yaml:1): the warm tier is given twice",
+        ),
         ("server: {tls_key: key.pem}", "server.tls_certificate (forebay.yaml:1): tls_key is set, but"),
         (
             "limits: {message_bytes_max: 16Mi}",
