@@ -16,6 +16,8 @@ _DEPTH_MAX: Final = 4
 
 _SECRET_NAME: Final = re.compile("pass|pwd|secret|token|key|auth|credential", re.IGNORECASE)
 _SCHEME: Final = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*://")
+_INNER: Final = re.compile(r"[a-z_]+=[A-Za-z][A-Za-z0-9+.-]*://")
+"""A parameter that is an address itself."""
 _PORT: Final = re.compile(r"[0-9]{0,5}")
 
 
@@ -29,10 +31,20 @@ def _redact(text: str, depth: int) -> str:
         return HIDDEN
     address, mark, query = text.partition("?")
     parameters = query.split("&") if mark else []
-    if any("@" in part and "://" not in unquote_plus(part) for part in parameters):
-        # Most likely a password with a ? or & in it: no telling where it begins.
+    shown = _without_password(address)
+    if any(map(_is_doubtful, parameters)) or (mark and shown.endswith(HIDDEN)):
+        # Most likely a password with a ? or & in it: no telling where it ends.
         return HIDDEN
-    return _without_password(address) + mark + "&".join(_parameter(part, depth) for part in parameters)
+    return shown + mark + "&".join(_parameter(part, depth) for part in parameters)
+
+
+def _is_doubtful(parameter: str) -> bool:
+    """Tell whether it looks like a piece of an address that a password has torn."""
+    plain = unquote_plus(parameter)
+    if not _INNER.match(plain):
+        return "@" in plain
+    address = plain.partition("=")[2].partition("?")[0]
+    return _without_password(address).endswith(HIDDEN)
 
 
 def _without_password(address: str) -> str:

@@ -58,7 +58,7 @@ def test_a_clock_that_jumps_back_locks_nobody_out_for_longer_than_a_bucket_fills
 ) -> None:
     full_at, _ = spend(0.0, 1e9, rate=rate, burst=burst)
     _, wait = spend(full_at, 1e9 - back, rate=rate, burst=burst)
-    assert wait is None or wait <= burst / rate
+    assert wait is None or wait <= burst / rate + 1e-6  # what a float holds at such times
 
 
 def test_a_refusal_takes_nothing() -> None:
