@@ -15,7 +15,7 @@ from os import getpid
 from socket import gethostname
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 
@@ -81,11 +81,11 @@ LISTED_MAX: Final = 5
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a store can be told; a queue's own settings come first."""
 
-    in_memory_queue_size: int = 5_000
+    in_memory_queue_size: Annotated[int, msgspec.Meta(ge=1)] = 5_000
     """Messages of a group in the warm tier at most."""
-    in_memory_queue_bytes: int = 64 << 20
+    in_memory_queue_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 64 << 20
     """The same in bytes of payload."""
-    tail_bytes: int = 8 << 20
+    tail_bytes: Annotated[int, msgspec.Meta(ge=0)] = 8 << 20
     """Payload of newly put blocks that is kept for workers that wait, per queue."""
 
 
