@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from forebay import __version__
-from forebay.app import commands, config_verbs, key_verbs
+from forebay.app import commands, config_verbs, key_verbs, serving
 from forebay.model import ForebayError
 
 Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
@@ -85,6 +85,12 @@ COMMANDS: tuple[Command, ...] = (
         "one round of upkeep: sweep the SQL inbox, drop what is past retention",
         commands.upkeep,
         commands.declare_store,
+    ),
+    Command(
+        "serve",
+        "serve the queues over HTTP until a signal",
+        serving.serve,
+        serving.declare_serve,
     ),
     Command("version", "print the version and exit", _version),
 )

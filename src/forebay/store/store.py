@@ -31,6 +31,7 @@ from forebay.log.values import (
     Start,
     Stats,
     StoredBlock,
+    Trimmed,
 )
 from forebay.model import (
     Block,
@@ -458,6 +459,20 @@ class LogStore:
         for number in {queue_of(appended.first) for appended in receipt.appended}:
             await self._announce(number)
         return receipt
+
+    # Upkeep
+
+    async def sweep(self) -> int:
+        """Move messages that users left in the log's inbox into blocks; how many there were."""
+        swept = await self.log.sweep()
+        if swept:
+            for queue in {window.group.queue for window in self._windows.values()}:
+                await self._announce(queue)
+        return swept
+
+    async def trim(self) -> Trimmed:
+        """Drop what retention no longer holds."""
+        return await self.log.trim()
 
     # Time
 
