@@ -61,6 +61,7 @@ from forebay.store.values import (
     StoreStats,
     Task,
 )
+from forebay.store.waiting import take
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import Warm
@@ -73,6 +74,8 @@ TICK_SECONDS: Final = 5.0
 SHARED_TICK_SECONDS: Final = 0.5
 """How often the loss of a shared tier is looked for, when nothing else notices it."""
 COUNT_MAX: Final = 10_000
+QUEUES_MAX: Final = 100
+"""Queues that one call takes from."""
 LISTED_MAX: Final = 5
 """Ids that an error names."""
 
@@ -116,6 +119,7 @@ class LogStore:
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
         self._tails: dict[int, Tail] = {}
+        self._turns = 0
         self._ticker: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -262,7 +266,7 @@ class LogStore:
 
     async def get_task(
         self,
-        queue: str,
+        queue: str | Sequence[str],
         count: int = 1,
         *,
         group: str = DEFAULT_GROUP,
@@ -272,16 +276,32 @@ class LogStore:
     ) -> list[Task]:
         """Take up to `count` tasks; nobody else gets them until the visibility timeout.
 
-        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here.
+        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
+        several queues, those that are named take turns in being asked first.
         """
         _checked(count)
-        window = await self._window(queue, group)
-        seconds = _seconds(visibility_seconds, window.queue.settings.visibility_seconds)
+        windows = [await self._window(name, group) for name in _names(queue)]
+        if len(windows) > 1:
+            windows = self._in_turn(windows)
+        sources = [(w, _seconds(visibility_seconds, w.queue.settings.visibility_seconds)) for w in windows]
         try:
-            return await window.take(count, worker or self._worker, seconds, wait_seconds)
+            return await take(sources, count, worker or self._worker, wait_seconds)
         except UnknownGroup:
-            await self._drop(window)  # another server deleted it; if it made it anew, the next call finds it
+            await self._drop_deleted(windows)
             raise
+
+    def _in_turn(self, windows: list[Window]) -> list[Window]:
+        """Windows beginning with the one that was first the longest ago."""
+        begin = min(range(len(windows)), key=lambda i: windows[i].turn)
+        self._turns += 1
+        windows[begin].turn = self._turns
+        return windows[begin:] + windows[:begin]
+
+    async def _drop_deleted(self, windows: Sequence[Window]) -> None:
+        """Forget groups that another server deleted; if it made them anew, the next call finds them."""
+        for window in windows:
+            if window.group not in await self.log.groups(window.queue):
+                await self._drop(window)
 
     async def done_task(self, tasks: Iterable[Task]) -> None:
         """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
@@ -612,6 +632,19 @@ def _checked(count: int) -> int:
     if not 1 <= count <= COUNT_MAX:
         raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
     return count
+
+
+def _names(queue: str | Sequence[str]) -> Sequence[str]:
+    """The queues to take from, each once."""
+    if isinstance(queue, str):
+        return (queue,)
+    for name in queue:
+        if not isinstance(name, str):
+            raise Rejected(f"{name!r} is no name of a queue", hint="give strings")
+    names = list(dict.fromkeys(queue))
+    if not 1 <= len(names) <= QUEUES_MAX:
+        raise Rejected(f"{len(names)} queues can't be asked at once", hint=f"name 1 to {QUEUES_MAX}")
+    return names
 
 
 def _raise_for(lost: Sequence[int]) -> None:
