@@ -60,12 +60,14 @@ from forebay.store.values import (
     Running,
     StoreStats,
     Task,
+    Whereabouts,
 )
-from forebay.store.waiting import take
+from forebay.store.waiting import in_turn, names_of, take
+from forebay.store.whereabouts import look
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
-from forebay.warm.seam import Warm
-from forebay.warm.values import Lease, Shelf
+from forebay.warm.seam import Warm, WarmAway
+from forebay.warm.values import Lease, Leased, Shelf
 
 OWNER_SILENT_SECONDS: Final = 30.0
 """Claims of a process that was not heard of for so long go to others."""
@@ -74,8 +76,6 @@ TICK_SECONDS: Final = 5.0
 SHARED_TICK_SECONDS: Final = 0.5
 """How often the loss of a shared tier is looked for, when nothing else notices it."""
 COUNT_MAX: Final = 10_000
-QUEUES_MAX: Final = 100
-"""Queues that one call takes from."""
 LISTED_MAX: Final = 5
 """Ids that an error names."""
 
@@ -119,7 +119,6 @@ class LogStore:
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
         self._tails: dict[int, Tail] = {}
-        self._turns = 0
         self._ticker: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -280,22 +279,13 @@ class LogStore:
         several queues, those that are named take turns in being asked first.
         """
         _checked(count)
-        windows = [await self._window(name, group) for name in _names(queue)]
-        if len(windows) > 1:
-            windows = self._in_turn(windows)
+        windows = in_turn([await self._window(name, group) for name in names_of(queue)])
         sources = [(w, _seconds(visibility_seconds, w.queue.settings.visibility_seconds)) for w in windows]
         try:
             return await take(sources, count, worker or self._worker, wait_seconds)
         except UnknownGroup:
             await self._drop_deleted(windows)
             raise
-
-    def _in_turn(self, windows: list[Window]) -> list[Window]:
-        """Windows beginning with the one that was first the longest ago."""
-        begin = min(range(len(windows)), key=lambda i: windows[i].turn)
-        self._turns += 1
-        windows[begin].turn = self._turns
-        return windows[begin:] + windows[:begin]
 
     async def _drop_deleted(self, windows: Sequence[Window]) -> None:
         """Forget groups that another server deleted; if it made them anew, the next call finds them."""
@@ -437,6 +427,20 @@ class LogStore:
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
         return await (await self._window(queue, group)).peek(_checked(count))
+
+    async def where(self, id: int) -> Whereabouts:
+        """The whole path of one message: its block, and for every group where it is and what happened."""
+        return await look(self.log, self._out, id)
+
+    async def _out(self, queue: Queue, group: Group) -> Sequence[Leased]:
+        """All that is out with workers of a group, as far as this process can know."""
+        shelf, window = self._shelf(queue, group), self._windows.get((queue.number, group.name))
+        if window is not None:
+            return await window.running(shelf.messages_max)
+        if self._shared is not None:
+            with suppress(WarmAway):
+                return await self._shared.running(shelf, shelf.messages_max)
+        return ()
 
     async def flow_stats(self) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
@@ -632,19 +636,6 @@ def _checked(count: int) -> int:
     if not 1 <= count <= COUNT_MAX:
         raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
     return count
-
-
-def _names(queue: str | Sequence[str]) -> Sequence[str]:
-    """The queues to take from, each once."""
-    if isinstance(queue, str):
-        return (queue,)
-    for name in queue:
-        if not isinstance(name, str):
-            raise Rejected(f"{name!r} is no name of a queue", hint="give strings")
-    names = list(dict.fromkeys(queue))
-    if not 1 <= len(names) <= QUEUES_MAX:
-        raise Rejected(f"{len(names)} queues can't be asked at once", hint=f"name 1 to {QUEUES_MAX}")
-    return names
 
 
 def _raise_for(lost: Sequence[int]) -> None:

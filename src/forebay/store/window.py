@@ -67,7 +67,6 @@ class Window:
         self.line = Line()
         """Those who wait."""
         self.turn = 0
-        """When it was last the first of several windows that were asked; the lowest comes next."""
         self._log = log
         self._clock = clock
         self._elapsed = elapsed
@@ -157,6 +156,13 @@ class Window:
         except WarmAway:
             await self._ask()
 
+    async def bring(self) -> bool:
+        """Bring what the log is thought to have, if anything."""
+        if not self._may_fill():
+            return False
+        await asyncio.shield(self._start_fill())
+        return True
+
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Make tasks that reached nobody ready again, with no attempt counted."""
         self._spawn(self._put_back(leases_of(tasks)))
@@ -164,8 +170,7 @@ class Window:
     async def _top_up(self, tasks: Sequence[Task], count: int, worker: str, seconds: float) -> list[Task]:
         """Tasks that are in the log but not on the shelf yet, so that batches are full where they can be."""
         try:
-            if self._may_fill():
-                await asyncio.shield(self._start_fill())
+            await self.bring()
             return await self._try_take(count - len(tasks), worker, seconds)
         except Unavailable:
             return []
@@ -412,7 +417,8 @@ class Window:
         )
         self._arm()
         self.nudge()
-        self.line.wake_next()  # on a shared shelf another server may have released something, or freed a partition
+        # On a shared shelf another server may have released something, or freed a partition.
+        self.line.wake_next()
 
     async def beat(self) -> None:
         """Say to the log that what we hold is in use, and ask it again about everything."""
