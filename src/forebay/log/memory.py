@@ -675,7 +675,7 @@ class MemoryLog:
             claim=next(
                 (found for c in self._claims.values() if (found := _open(c, group, message_id))), None
             ),
-            letter=kept and Letter(kept.letter, kept.state, kept.changed_at),
+            letter=None if kept is None else Letter(kept.letter, kept.state, kept.changed_at),
             corrupt=any(b.first <= message_id <= b.last for b in self._quarantine.values()),
             outcomes=about[-OUTCOMES_MAX:],
         )

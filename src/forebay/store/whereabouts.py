@@ -92,7 +92,7 @@ def _group(
     if state == "warm" and lease is not None:
         state = "leased"  # the log is about to be told
     if state == "delayed":
-        due_at = claim.due_at if claim is not None else message and message.start_time
+        due_at = claim.due_at if claim is not None else None if message is None else message.start_time
     if state != "leased":
         lease = None
     return GroupPlace(

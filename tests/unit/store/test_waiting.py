@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from typing import Self, cast
+from collections.abc import Coroutine, Sequence
+from typing import Any, Self, cast
 
 import pytest
 
@@ -61,9 +61,10 @@ class Stock:
         self.line.wake(len(numbers))
 
 
-def start(*stocks: Stock, count: int = 1, wait: float = LONG) -> asyncio.Task[list[Task]]:
+def start(*stocks: Stock, count: int = 1, wait: float = LONG) -> asyncio.Task[list[Any]]:
     sources: list[tuple[Source, float]] = [(stock, 1.0) for stock in stocks]
-    return asyncio.get_running_loop().create_task(take(sources, count, "w", wait))
+    taking: Coroutine[Any, Any, list[Any]] = take(sources, count, "w", wait)
+    return asyncio.get_running_loop().create_task(taking)
 
 
 async def settled() -> None:
@@ -72,7 +73,7 @@ async def settled() -> None:
         await asyncio.sleep(0)
 
 
-async def waiting(stock: Stock, count: int) -> list[asyncio.Task[list[Task]]]:
+async def waiting(stock: Stock, count: int) -> list[asyncio.Task[list[Any]]]:
     takers = [start(stock) for _ in range(count)]
     await settled()
     assert len(stock.line) == count
