@@ -24,7 +24,6 @@ from forebay.log.values import (
     Append,
     DeadLetter,
     Group,
-    Owner,
     Queue,
     Receipt,
     Start,
@@ -46,7 +45,8 @@ from forebay.model import (
 )
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
-from forebay.store.process import is_gone, process_name
+from forebay.store.process import process_name
+from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
 from forebay.store.tiers import SECOND
@@ -69,12 +69,6 @@ from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import Warm, WarmAway
 from forebay.warm.values import Lease, Leased, Shelf
 
-OWNER_SILENT_SECONDS: Final = 30.0
-"""Claims of a process that was not heard of for so long go to others."""
-TICK_SECONDS: Final = 5.0
-"""The safety net: nothing that works relies on it."""
-SHARED_TICK_SECONDS: Final = 0.5
-"""How often the loss of a shared tier is looked for, when nothing else notices it."""
 COUNT_MAX: Final = 10_000
 LISTED_MAX: Final = 5
 """Ids that an error names."""
@@ -119,6 +113,7 @@ class LogStore:
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
         self._tails: dict[int, Tail] = {}
+        self._rounds = Rounds(log, self._name, self._windows, self._adopt, shared=warm is not None)
         self._ticker: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -128,11 +123,11 @@ class LogStore:
             if self._shared is not None:
                 await self._shared.__aenter__()
                 self._shared.listen(self._heard)
-            await self._retire_gone()
+            await self._rounds.retire_gone()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._ticker = asyncio.get_running_loop().create_task(self._tick_forever())
+        self._ticker = asyncio.get_running_loop().create_task(self._rounds.run())
         return self
 
     async def __aexit__(
@@ -483,51 +478,6 @@ class LogStore:
         """Do what is due now. Happens by itself; tests with a clock of their own call it."""
         for window in list(self._windows.values()):
             await window.tick()
-
-    async def _tick_forever(self) -> None:
-        period = TICK_SECONDS if self._shared is None else SHARED_TICK_SECONDS
-        rounds = 0
-        while True:
-            await asyncio.sleep(period)
-            rounds += 1
-            with suppress(Unavailable):
-                if rounds * period >= TICK_SECONDS:
-                    rounds = 0
-                    await self._keep_up()
-                for window in list(self._windows.values()):
-                    await self._tend(window)
-
-    async def _tend(self, window: Window) -> None:
-        """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
-        try:
-            await window.beat()
-            await window.tick()
-        except Unavailable:
-            return
-        except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
-            text = f"the upkeep of {window.shelf.name} failed"
-            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
-
-    async def _keep_up(self) -> None:
-        """See what other servers changed, and take over from those that are gone."""
-        for queue in await self.log.queues():
-            self._adopt(queue)
-        owners = await self._retire_gone()
-        for window in list(self._windows.values()):
-            for tier in window.tiers.all:
-                with suppress(Unavailable):
-                    await tier.give_back_lost(owners)
-
-    async def _retire_gone(self) -> list[Owner]:
-        """Take over from processes that are gone; all owners, as they were before."""
-        owners = await self.log.owners()
-        newest = max((owner.beat_at for owner in owners), default=0)
-        for owner in owners:
-            silent = owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
-            mine = owner.name.startswith(self._name)
-            if not mine and (silent or is_gone(owner.name)):
-                await self.log.retire(owner.name)
-        return owners
 
     # Look-ups
 

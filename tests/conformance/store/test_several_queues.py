@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from forebay.model import Rejected, UnknownQueue, cancel
 from forebay.store.store import LogStore
 from forebay.store.values import Task
-from tests.conformance.store.rigs import all_waiting
+from tests.conformance.store.rigs import StoreRig, all_waiting
 
 BOTH = ("blue", "red")
 LONG = 30.0
@@ -140,3 +141,30 @@ async def test_too_many_queues_or_none_or_no_names_are_rejected(two: LogStore) -
             await two.get_task(queues)
     with pytest.raises(Rejected, match="3 is no name of a queue"):
         await two.get_task(["blue", 3])  # type: ignore[list-item]
+
+
+async def test_what_a_shared_tier_leased_to_somebody_who_is_gone_goes_back(
+    shared_rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = shared_rig.store
+    await store.create_queue("blue")
+    assert await store.get_task("blue") == []
+    warm, came, answered = store._shared, asyncio.Event(), asyncio.Event()
+    assert warm is not None
+    original = warm.take
+
+    async def held(*args: Any) -> Any:
+        leased = await original(*args)
+        if leased:
+            came.set()
+            await answered.wait()
+        return leased
+
+    monkeypatch.setattr(warm, "take", held)
+    await store.put_task("blue", b"b")
+    taker = begin(store, "blue")
+    await came.wait()
+    await cancel(taker)
+    answered.set()
+    (task,) = await store.get_task("blue", wait_seconds=LONG)
+    assert (task.data, task.attempts) == (b"b", 0)

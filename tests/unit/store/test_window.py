@@ -361,7 +361,7 @@ async def test_a_full_shelf_of_bytes_leaves_the_rest_in_the_log(store: LogStore,
 async def test_the_ticker_survives_what_a_window_raises(
     store: LogStore, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.store.store.TICK_SECONDS", 0.0)
+    monkeypatch.setattr("forebay.store.rounds.TICK_SECONDS", 0.0)
     await store.create_queue("orders")
     await store.get_task("orders")
     reported: list[str] = []
@@ -373,7 +373,7 @@ async def test_the_ticker_survives_what_a_window_raises(
         raise AssertionError("a bug")
 
     log.heartbeat = broken  # type: ignore[method-assign,assignment]
-    ticking = asyncio.create_task(store._tick_forever())
+    ticking = asyncio.create_task(store._rounds.run())
     async with asyncio.timeout(5):
         await calls.acquire()
         await calls.acquire()
