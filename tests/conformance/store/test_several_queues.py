@@ -45,6 +45,8 @@ async def test_a_batch_is_filled_from_several_queues(two: LogStore) -> None:
 async def test_queues_take_turns_so_that_a_full_one_starves_nobody(two: LogStore) -> None:
     await two.put_task("blue", *[b"b"] * 6)
     await two.put_task("red", *[b"r"] * 2)
+    for name in BOTH:
+        await two.peek(name)  # it is on the shelf now
     taken = [data(await two.get_task(BOTH))[0] for _ in range(6)]
     assert taken == ["b", "r", "b", "r", "b", "b"]
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 
 from forebay.model import Message, Rejected, UnknownQueue, mint, pack
 from forebay.store.store import LogStore
 from forebay.store.values import GroupPlace
+from forebay.store.whereabouts import look
+from forebay.warm.values import Leased
 from tests.conformance.store.rigs import StoreRig
 
 SECOND = 1_000_000
@@ -53,9 +57,19 @@ async def test_another_server_finds_who_has_a_task_of_a_shared_tier(shared_rig: 
     await shared_rig.store.create_queue("orders")
     ids = await shared_rig.store.put_task("orders", b"a")
     await shared_rig.store.get_task("orders", worker="ann")
-    other = await shared_rig.open()
-    found = await place(other, ids[0])
+    found = await place(await shared_rig.open(), ids[0])
     assert (found.state, found.worker) == ("leased", "ann")
+
+
+async def test_who_can_not_see_the_shelf_still_finds_that_a_task_is_out(rig: StoreRig) -> None:
+    async def nothing(*_: object) -> Sequence[Leased]:
+        return ()
+
+    await rig.store.create_queue("orders")
+    ids = await rig.store.put_task("orders", b"a")
+    await rig.store.get_task("orders", worker="ann")
+    (found,) = (await look(rig.store.log, nothing, ids[0])).groups
+    assert (found.state, found.worker) == ("leased", None)
 
 
 async def test_a_delayed_message_says_when_it_comes(rig: StoreRig) -> None:
@@ -108,25 +122,31 @@ async def test_the_path_of_a_dead_letter_is_told_to_the_end(rig: StoreRig) -> No
     store = rig.store
     await store.create_queue("orders")
     ids = await store.put_task("orders", b"a", b"b")
+    await store.retry_task(await store.get_task("orders", 2))
+    rig.clock.advance(seconds=1)
     await store.bury(await store.get_task("orders", 2), "no good")
     dead = await place(store, ids[0])
     assert dead.state == "dead"
-    assert [(one.outcome, one.reason) for one in dead.history] == [("dead", "no good")]
+    assert [(one.outcome, one.reason) for one in dead.history] == [("retried", None), ("dead", "no good")]
     rig.clock.advance(seconds=1)
     await store.purge("orders", ids[1:])
     purged = await place(store, ids[1])
-    assert (purged.state, [one.outcome for one in purged.history]) == ("purged", ["dead", "purged"])
+    assert (purged.state, [one.outcome for one in purged.history]) == (
+        "purged",
+        ["retried", "dead", "purged"],
+    )
     await store.redrive("orders", ids[:1])
     redriven = await place(store, ids[0])
     assert (redriven.state, redriven.attempts) == ("cold", 0)
-    assert [one.outcome for one in redriven.history] == ["dead", "redriven"]
+    assert [one.outcome for one in redriven.history] == ["retried", "dead", "redriven"]
     rig.clock.advance(seconds=1)
     await store.retry_task(await store.get_task("orders"))
     rig.clock.advance(seconds=1)
     await store.done_task(await store.get_task("orders"))
     done = await place(store, ids[0])
     assert done.state == "done"
-    assert [(o, n) for o, _, n in said(done)] == [("dead", 0), ("redriven", 0), ("retried", 1), ("done", 1)]
+    path = [("retried", 1), ("dead", 1), ("redriven", 0), ("retried", 1), ("done", 1)]
+    assert [(outcome, attempts) for outcome, _, attempts in said(done)] == path
 
 
 async def test_every_group_has_its_own_path_and_one_that_began_later_skips(rig: StoreRig) -> None:

@@ -169,8 +169,18 @@ async def test_two_sources_spend_no_two_wake_ups_on_one_taker() -> None:
     one.put(1)
     two.put(2)  # before the first has looked
     await settled()
-    assert first.result() == [1], "it looks where it was woken"
+    assert first.result() == [1]
     assert second.result() == [2]
+
+
+async def test_who_is_woken_looks_where_it_was_woken_first() -> None:
+    one, two = Stock(), Stock()
+    taker = start(one, two)
+    await settled()
+    two.put(2)
+    one.ready = [1]
+    one.line.news += 1  # somebody else is woken for it
+    assert await taker == [2]
 
 
 async def test_what_is_ready_in_several_sources_comes_together() -> None:
