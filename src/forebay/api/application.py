@@ -73,8 +73,8 @@ class Application:
         call.route, call.params = self.router.find(scope["method"], scope["raw_path"])
         if context.keys is not None and call.route.scope is not None:
             call.key = context.keys.admit(call.header(b"authorization"), call.route.scope)
-            if "queue" in call.params:
-                call.allow(call.params["queue"])
+            if not call.route.checks_queues:
+                call.key.check(call.route.scope, call.params.get("queue"))
         timer = asyncio.timeout(context.settings.limits.request_seconds)
         call.limited_by(timer)
         try:

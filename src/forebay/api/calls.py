@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay.api.bodies import Budget, Receive, Unpacker, Unsupported, pieces, read_body, too_large, unpack
 from forebay.api.decoding import decode_json, decode_msgpack, decode_query, field_names
+from forebay.api.keys import ANYONE, Key
 from forebay.api.routing import Route
 from forebay.wire.media import JSON, MSGPACK_NAMES
 
@@ -45,7 +46,7 @@ class Call:
         self.id = id
         self.params: dict[str, str] = {}
         self.route: Route
-        self.key: Any = None
+        self.key: Key = ANYONE
         self.body_is_read = False
         self._timer: asyncio.Timeout | None = None
         self._budgeted = 0
@@ -148,7 +149,7 @@ class Call:
 
     def allow(self, queue: str) -> None:
         """Raise Forbidden unless the key is for this queue."""
-        if self.key is not None and self.route.scope is not None:
+        if self.route.scope is not None:
             self.key.check(self.route.scope, queue)
 
     async def watch(self) -> None:

@@ -8,6 +8,7 @@ from typing import Any
 
 from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
+from forebay.api.gate import Gate
 from forebay.api.settings import ServerSettings
 from forebay.model import Clock, Limits, SystemClock, Unavailable
 from forebay.store.seam import Store
@@ -21,7 +22,7 @@ class Context:
         settings: ServerSettings | None = None,
         *,
         limits: Limits | None = None,
-        keys: Any = None,
+        keys: Gate | None = None,
         shown: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
     ) -> None:
@@ -30,7 +31,7 @@ class Context:
         self.clock = clock or SystemClock()
         """What delays count from: that of the store."""
         self.keys = keys
-        """The ring of keys; None when everybody may do everything."""
+        """Who is let in; None when everybody may do everything."""
         self.shown = shown or {}
         """The configuration as it may be seen by others."""
         self.budget = Budget(self.settings.limits.pending_bytes_max)

@@ -86,6 +86,10 @@ class Counters(Collector):
         yield _labelled(
             "forebay_messages", "Messages that went through, by what was done.", "what", self.messages
         )
+        keys = self._context.keys
+        if keys is not None:
+            refused = Counter(keys.ring.refused)
+            yield _labelled("forebay_http_unauthorized", "Keys refused, by reason.", "reason", refused)
         gauges = {
             "forebay_http_connections": ("Open connections.", self.connections),
             "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),

@@ -7,9 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
 
+from forebay.api.keys import Scope
 from forebay.model import Rejected
 from forebay.wire.media import JSON, MSGPACK
 
@@ -17,7 +18,6 @@ if TYPE_CHECKING:
     from forebay.api.answers import Answer
     from forebay.api.calls import Call
 
-Scope = Literal["read", "push", "take", "admin"]
 Run = Callable[["Call"], Awaitable["Answer"]]
 
 
@@ -46,6 +46,8 @@ class Route:
     """Statuses of problems, besides those that every route has."""
     headers: Mapping[str, str] = field(default_factory=dict)
     """Headers of the request that matter, and what they mean."""
+    checks_queues: bool = False
+    """It makes sure itself that the key is for the queues that it is about."""
     tag: str = ""
     waits: bool = False
     """It may take as long as its caller is willing to wait."""

@@ -14,7 +14,7 @@ import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
-from contextlib import AsyncExitStack
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
 from typing import Final
 
 import uvicorn
@@ -23,6 +23,7 @@ from forebay.api.application import Application
 from forebay.api.context import Context
 from forebay.api.protocol import bounded
 from forebay.api.routes import ROUTES
+from forebay.api.settings import split_listen
 from forebay.model import Misconfigured, Unavailable, cancel
 from forebay.store.seam import Store
 
@@ -43,7 +44,12 @@ class _Uvicorn(uvicorn.Server):
 class HttpServer:
     """A server on a socket. `ready` is set once the store is open."""
 
-    def __init__(self, context: Context, make_store: Callable[[], Store], sock: socket.socket) -> None:
+    def __init__(
+        self,
+        context: Context,
+        make_store: Callable[[], AbstractAsyncContextManager[Store]],
+        sock: socket.socket,
+    ) -> None:
         self.context = context
         self.ready = asyncio.Event()
         self._make_store = make_store
@@ -116,7 +122,7 @@ class HttpServer:
 
 def listen(address: str) -> socket.socket:
     """A socket at `host:port`; port 0 takes a free one."""
-    host, port = parse_address(address)
+    host, port = split_listen(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Said to be TCP, or asyncio leaves small answers to wait for the acknowledgement of their heads.
     sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
@@ -128,14 +134,6 @@ def listen(address: str) -> socket.socket:
         text = f"can't listen on {address}: {error.strerror}"
         raise Misconfigured(text, hint="is another server running? choose another with --listen") from None
     return sock
-
-
-def parse_address(address: str) -> tuple[str, int]:
-    """Host and port of `host:port` or `[host]:port`."""
-    host, colon, port = address.rpartition(":")
-    if not colon or not port.isdigit() or int(port) >= 1 << 16 or not host:
-        raise Misconfigured(f"{address!r} is no address to listen on", hint="write it like 127.0.0.1:6632")
-    return host.strip("[]"), int(port)
 
 
 def _raise_files_limit(connections: int) -> None:

@@ -35,10 +35,10 @@ class PeopleLines(logging.Formatter):
         return f"{text}\n{self.formatException(record.exc_info)}" if record.exc_info else text
 
 
-def set_up_logs(format: str, level: str, stream: TextIO | None = None) -> None:
+def set_up_logs(form: str, level: str, stream: TextIO | None = None) -> None:
     """Write what is at least as serious as `level`; `auto` is for people on a terminal, else JSON."""
     out = stream or sys.stderr
-    for_people = format == "people" or (format == "auto" and out.isatty())
+    for_people = form == "people" or (form == "auto" and out.isatty())
     handler = logging.StreamHandler(out)
     handler.setFormatter(PeopleLines() if for_people else JsonLines())
     root = logging.getLogger()

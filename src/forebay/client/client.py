@@ -55,6 +55,7 @@ from forebay.model import (
     format_id,
     mint,
     parse_id,
+    unpack,
 )
 from forebay.store.asking import checked_begin, checked_count, raise_for_lost
 from forebay.store.letters import Letters
@@ -72,6 +73,7 @@ from forebay.store.values import (
     Ticket,
     Whereabouts,
 )
+from forebay.store.waiting import names_of
 from forebay.wire.forms import Deleted, Push, Queues, Settled, Staged
 from forebay.wire.media import BLOCK
 
@@ -280,11 +282,11 @@ class Client:
         """
         form: dict[str, Any] = {"count": checked_count(count), "group": group}
         form |= {"worker": worker or self._worker, "visibility_seconds": visibility_seconds}
-        path = "/v1/take"
-        if isinstance(queue, str):
-            path = f"{_queue(queue)}/take"
+        path, names = "/v1/take", names_of(queue)
+        if len(names) == 1:
+            path = f"{_queue(names[0])}/take"
         else:
-            form["queues"] = list(queue)
+            form["queues"] = names
         now = asyncio.get_running_loop().time
         until, attempt = now() + wait_seconds, 0
         while True:
@@ -474,7 +476,8 @@ class Client:
 
     async def where(self, id: int) -> Whereabouts:
         """The whole path of one message: its block, and for every group where it is and what happened."""
-        return await self._send("GET", f"/v1/messages/{part(str(id))}", Whereabouts)
+        unpack(id)
+        return await self._send("GET", f"/v1/messages/{id}", Whereabouts)
 
     async def flow_stats(self) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""

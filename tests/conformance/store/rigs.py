@@ -6,6 +6,8 @@ import asyncio
 import subprocess
 from typing import Any
 
+import pytest
+
 from forebay.api.context import Context
 from forebay.api.serving import HttpServer, listen
 from forebay.api.settings import ServerSettings
@@ -65,6 +67,11 @@ class StoreRig:
     def store(self) -> Store:
         """The store that was opened first."""
         return self._face(self._open[0])
+
+    def embedded_only(self, reason: str) -> None:
+        """Leave out the rest of a test over HTTP, where it makes no sense for this reason."""
+        if self._http:
+            pytest.skip(reason)
 
     def _face(self, store: LogStore) -> Store:
         return self._served[store].client if self._http else store
@@ -155,7 +162,7 @@ def _tasks(store: LogStore) -> list[asyncio.Task[Any]]:
 async def all_waiting(store: LogStore, count: int = 1) -> None:
     """Return once so many workers wait for tasks."""
     async with asyncio.timeout(10):
-        while sum(len(w._waiters) for w in store._windows.values()) < count:  # noqa: ASYNC110 - no event for it
+        while sum(len(w.line) for w in store._windows.values()) < count:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0)
 
 

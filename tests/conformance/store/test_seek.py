@@ -132,7 +132,7 @@ async def test_a_server_notices_by_itself_when_its_workers_have_all_that_is_void
     await rig.store.get_task("q", 6)
     other = await rig.open()
     await other.seek("q", "workers", "earliest")
-    await rig.embedded._keep_up()
+    await rig.embedded._rounds.keep_up()
     assert await rig.store.running() == []
     assert len(await rig.store.get_task("q", 10) + await other.get_task("q", 10)) == 6
 
@@ -146,9 +146,9 @@ async def test_tasks_taken_since_are_not_lost_when_others_notice(shared_rig: Sto
     await other.seek("q", "workers", "earliest")
     tasks = await other.get_task("q", 3)
 
-    await rig.embedded._keep_up()
+    await rig.embedded._rounds.keep_up()
     await rig.embedded.tick()
-    await rig.embedded._keep_up()
+    await rig.embedded._rounds.keep_up()
 
     await other.done_task(tasks)
     assert (await counts(other)).done == 3

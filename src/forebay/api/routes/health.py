@@ -45,7 +45,9 @@ async def ready(call: Call) -> Answer:
             await context.opened.queues()
         except Unavailable as error:
             parts["store"] = str(error)
-    ready = all(part == "ok" for part in parts.values())
+    if context.keys is not None and context.keys.ring.problem is not None:
+        parts["keys"] = f"going on with those that were known: {context.keys.ring.problem}"
+    ready = all(part == "ok" for name, part in parts.items() if name != "keys")
     return Answer(Readiness(ready=ready, parts=parts), status=200 if ready else 503)
 
 

@@ -94,6 +94,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "The whole path of one message: block, tier, every attempt, outcome",
         {200: WhereForm},
         scope="read",
+        checks_queues=True,
         problems=(404,),
         tag=_TAG,
     ),

@@ -37,8 +37,7 @@ async def list_queues(call: Call) -> Answer:
     """All queues, by the page."""
     page = call.query(PageQuery)
     found = [queue for queue in await call.context.store.queues() if queue.number > page.after]
-    if call.key is not None:
-        found = [queue for queue in found if call.key.allows("read", queue.name)]
+    found = [queue for queue in found if call.key.covers(queue.name)]
     more = len(found) > page.limit
     listed = found[: page.limit]
     return Answer(Queues(queues=listed, next=listed[-1].number if more else None))
@@ -123,6 +122,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "List queues",
         {200: Queues},
         scope="read",
+        checks_queues=True,
         query=PageQuery,
         tag=_TAG,
     ),

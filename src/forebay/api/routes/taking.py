@@ -193,7 +193,7 @@ async def _tickets(call: Call, forms: Iterable[TicketForm]) -> list[Ticket]:
             leases[form.lease] = lease
         id = form.id if isinstance(form.id, int) else parse_message_id(form.id)
         tickets.append(Ticket(id, lease))
-    if call.key is not None and call.key.queues:
+    if call.key.queues:
         numbers = {queue_of(lease.first) for lease in leases.values()}
         names = await call.context.names(*numbers)
         for number in numbers:
@@ -226,6 +226,7 @@ def _settling(path: str, run: Run, summary: str, body: type[Form]) -> Route:
         summary,
         {200: Settled},
         scope="take",
+        checks_queues=True,
         body=body,
         problems=(404, 409, 413, 415),
         tag="Tasks",
@@ -240,6 +241,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Take tasks from several queues; waits for the first one",
         {200: Tasks},
         scope="take",
+        checks_queues=True,
         body=TakeForm,
         problems=(404, 413, 415),
         tag="Tasks",
