@@ -17,7 +17,10 @@ from forebay.store.store import LogStore
 class Server:
     """Use as `async with`. The log is what lasts between one start and the next."""
 
-    def __init__(self, log: MemoryLog | SqliteLog | None = None, **settings: Any) -> None:
+    def __init__(
+        self, log: MemoryLog | SqliteLog | None = None, *, keys: Any = None, **settings: Any
+    ) -> None:
+        self._keys = keys
         self._log = log or MemoryLog()
         self._settings = ServerSettings(**settings)
         self._running: asyncio.Task[None] | None = None
@@ -36,7 +39,7 @@ class Server:
         """Listen, at the same port as before."""
         sock = listen(f"127.0.0.1:{self.port}")
         self.port = sock.getsockname()[1]
-        self.context = Context(self._settings)
+        self.context = Context(self._settings, keys=self._keys)
         self.store = LogStore(self._log)
         self.http = HttpServer(self.context, lambda: self.store, sock)  # type: ignore[arg-type,return-value,unused-ignore]
         self._running = asyncio.create_task(self.http.run())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import traceback
 from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ import trustme
 from forebay.client import Client
 from forebay.client import client as client_module
 from forebay.log.sqlite import SqliteLog
-from forebay.model import LeaseLost, Misconfigured, Rejected, Unavailable
+from forebay.model import LeaseLost, Misconfigured, Rejected, Unauthorized, Unavailable
 from tests.integration.client.serving import Server
 from tests.servers import FaultProxy
 
@@ -91,6 +92,53 @@ async def test_tasks_that_come_back_are_not_lost_with_the_answer(proxy: FaultPro
     await client.put_task("orders", b"a", b"b")
     tasks = await client.get_task("orders", 2)
     await settled(client, b"/v1/retry", proxy, lambda: client.retry_task(tasks, delay=60))
+
+
+async def test_done_is_done_though_its_answer_was_lost(
+    server: Server, proxy: FaultProxy, client: Client
+) -> None:
+    await client.put_task("orders", b"a", b"b", b"c")
+    tasks = await client.get_task("orders", 3)
+    await client.retry_task(tasks[2:])
+    tasks[2:] = await client.get_task("orders")
+    await settled(client, b"/v1/settle", proxy, lambda: client.done_task(tasks))
+    assert (await server.store.ledger()).queues[0].groups[0].done == 3
+
+
+async def test_buried_is_dead_though_its_answer_was_lost(proxy: FaultProxy, client: Client) -> None:
+    await client.put_task("orders", b"a", b"b")
+    tasks = await client.get_task("orders", 2)
+    await settled(client, b"/v1/settle", proxy, lambda: client.settle(done=tasks[:1], bury=tasks[1:]))
+    assert len(await client.dead_letters("orders")) == 1
+
+
+async def test_a_lease_that_was_lost_before_is_lost_though_an_answer_was_too(
+    proxy: FaultProxy, client: Client
+) -> None:
+    await client.put_task("orders", b"a", b"b")
+    tasks = await client.get_task("orders", 2)
+    await client.retry_task(tasks[:1])
+    (again,) = await client.get_task("orders")
+    await client.done_task([again])  # somebody else has done it, after one more attempt
+    lost = proxy.cut_after_client_bytes(b"POST /v1/settle")
+    with pytest.raises(LeaseLost) as caught:
+        await client.done_task(tasks)
+    assert lost.is_set()
+    assert caught.value.ids == [tasks[0].id]
+
+
+async def test_when_nothing_can_be_found_out_the_doubt_is_told(
+    server: Server, proxy: FaultProxy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def hidden(_: int) -> Any:
+        raise Rejected("not for you")
+
+    await client.put_task("orders", b"a")
+    tasks = await client.get_task("orders")
+    monkeypatch.setattr(server.store, "where", hidden)
+    proxy.cut_after_client_bytes(b"POST /v1/settle")
+    with pytest.raises(LeaseLost, match=r"maybe by your own doing.*look with `where`"):
+        await client.done_task(tasks)
 
 
 async def test_what_can_not_be_repeated_says_that_nobody_knows(proxy: FaultProxy, client: Client) -> None:
@@ -240,6 +288,26 @@ async def test_many_small_puts_share_requests_and_each_gets_its_own_ids(
     tasks = {task.id: task.data for task in await client.get_task("orders", 1_000)}
     assert [tasks[id] for (id,) in ids] == [b"%d" % i for i in range(500)]
     assert server.requests("/v1/queues/{queue}/messages") < 20
+
+
+class OneKey:
+    """A ring with one key."""
+
+    def admit(self, authorization: str | None, scope: str) -> None:
+        assert scope == "read"
+        if authorization != "Bearer s3cret":
+            raise Unauthorized("no valid key", hint="give one")
+
+
+async def test_a_key_is_sent_and_not_told() -> None:
+    async with Server(keys=OneKey()) as server:
+        async with Client(server.url, key="s3cret") as client:
+            assert await client.queues() == []
+        async with Client(server.url, key="an0ther") as client:
+            with pytest.raises(Unauthorized) as caught:
+                await client.queues()
+    told = "".join(traceback.format_exception(caught.value)) + repr(caught.value)
+    assert "an0ther" not in told
 
 
 async def test_a_certificate_is_checked(tmp_path: Path) -> None:
