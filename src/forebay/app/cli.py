@@ -1,7 +1,8 @@
 """The command line: parses arguments, runs one command, maps its result to an exit status.
 
 A command is a `Command`: a name, one line of help, a function that declares its arguments, and a
-function that runs it. `COMMANDS` is the whole list; nothing is found by import side effects.
+function that runs it, or verbs, which are commands again. `COMMANDS` is the whole list; nothing is found by
+import side effects.
 """
 
 import argparse
@@ -22,12 +23,16 @@ def _no_arguments(parser: argparse.ArgumentParser) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Command:
-    """One subcommand. `run` gets the parsed arguments and returns the exit status."""
+    """One subcommand. `run` gets the parsed arguments and returns the exit status.
+
+    A noun has `verbs` in place of `run`; without a verb it prints its help.
+    """
 
     name: str
     summary: str
-    run: Callable[[argparse.Namespace], int]
+    run: Callable[[argparse.Namespace], int] | None = None
     declare: Callable[[argparse.ArgumentParser], None] = _no_arguments
+    verbs: tuple["Command", ...] = ()
 
 
 def _version(_: argparse.Namespace) -> int:
@@ -59,12 +64,27 @@ def build_parser(known: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser
         prog="forebay", description="Forebay: a durable queue for data pipelines."
     )
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="command", dest="command")
+    parser.set_defaults(run=_printing_help(parser))
+    _add_commands(parser, known, "command")
+    return parser
+
+
+def _add_commands(parser: argparse.ArgumentParser, known: Sequence[Command], word: str) -> None:
+    subparsers = parser.add_subparsers(title=f"{word}s", metavar=word)
     for command in known:
         subparser = subparsers.add_parser(command.name, help=command.summary, description=command.summary)
         command.declare(subparser)
-        subparser.set_defaults(run=command.run)
-    return parser
+        subparser.set_defaults(run=command.run or _printing_help(subparser))
+        if command.verbs:
+            _add_commands(subparser, command.verbs, "verb")
+
+
+def _printing_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def run(_: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    return run
 
 
 def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS) -> int:
@@ -73,11 +93,7 @@ def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS)
     0 is success, 1 a finding (the ledger doesn't balance), 2 a usage error, 3 an error that Forebay
     explains on standard error, 130 an interruption.
     """
-    parser = build_parser(known)
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 0
+    arguments = build_parser(known).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)

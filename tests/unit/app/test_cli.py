@@ -39,6 +39,16 @@ def test_a_command_gets_its_arguments_and_gives_the_status() -> None:
     assert main(["probe", "--status", "7"], known=[command]) == 7
 
 
+def test_a_noun_runs_its_verbs_and_without_one_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs = (Command("one", "give one", lambda _: 1), Command("two", "give two", lambda _: 2))
+    noun = Command("number", "give numbers", verbs=verbs)
+    assert main(["number", "two"], known=[noun]) == 2
+    assert main(["number"], known=[noun]) == 0
+    shown = capsys.readouterr().out
+    assert "usage: forebay number" in shown
+    assert "give two" in shown
+
+
 def test_an_interrupt_ends_with_status_130() -> None:
     def run(_: argparse.Namespace) -> int:
         raise KeyboardInterrupt
