@@ -6,12 +6,26 @@ import side effects.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from forebay import __version__
-from forebay.app import commands
+from forebay.app.commands import (
+    books,
+    completion,
+    dead,
+    doctor,
+    groups,
+    looking,
+    pushing,
+    queues,
+    tailing,
+    taking,
+    top,
+)
+from forebay.app.commands.opened import declare_embedded, declare_store
 from forebay.model import ForebayError
 
 __all__ = ["COMMANDS", "Command", "build_parser", "main"]
@@ -40,19 +54,60 @@ def _version(_: argparse.Namespace) -> int:
     return 0
 
 
+def _completion(arguments: argparse.Namespace) -> int:
+    return completion.print_script(arguments, build_parser())
+
+
 COMMANDS: tuple[Command, ...] = (
+    Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
+    Command("take", "take tasks, and print or settle them", taking.take, taking.declare_take),
+    Command("peek", "print what would be handed out next", taking.peek, taking.declare_peek),
+    Command("tail", "print what is in a queue's log, and follow it", tailing.tail, tailing.declare_tail),
     Command(
-        "demo",
-        "put, take and finish tasks, and print the ledger",
-        commands.demo,
-        commands.declare_demo,
+        "queues",
+        "make, change, look at and delete queues",
+        verbs=(
+            Command("list", "all queues, and where their messages are", queues.list_queues, declare_store),
+            Command("show", "all about one queue", queues.show, queues.declare_queue),
+            Command("create", "make a queue", queues.create, queues.declare_create),
+            Command("set", "change settings of a queue", queues.set_queue, queues.declare_set),
+            Command("pause", "hand out nothing until it is resumed", queues.pause, queues.declare_queue),
+            Command("resume", "hand out again", queues.resume, queues.declare_queue),
+            Command("purge", "skip all that waits in a queue", queues.purge, queues.declare_purge),
+            Command("delete", "delete a queue and all that is in it", queues.delete, queues.declare_delete),
+        ),
     ),
-    Command("ledger", "print where all messages are", commands.ledger, commands.declare_store),
+    Command(
+        "groups",
+        "make, move, look at and delete consumer groups",
+        verbs=(
+            Command("list", "the groups of a queue", groups.list_groups, queues.declare_queue),
+            Command("create", "make a group", groups.create, groups.declare_create),
+            Command("seek", "go on from another place in the queue", groups.seek, groups.declare_seek),
+            Command("delete", "delete a group", groups.delete, groups.declare_delete),
+        ),
+    ),
+    Command(
+        "dead",
+        "look at dead letters, redrive or purge them, undo it",
+        verbs=(
+            Command("list", "dead letters and their reasons", dead.list_letters, dead.declare_list),
+            Command("redrive", "hand dead letters out again", dead.redrive, dead.declare_redrive),
+            Command("purge", "do away with dead letters", dead.purge, dead.declare_purge),
+            Command("undo", "undo a redrive or a purge", dead.undo, dead.declare_undo),
+        ),
+    ),
+    Command("where", "the whole path of one message", looking.where, looking.declare_where),
+    Command("ledger", "print where all messages are", books.ledger, declare_store),
+    Command("top", "queues and their rates, live", top.top, top.declare_top),
+    Command("doctor", "check what this stands on, and say what helps", doctor.doctor, doctor.declare_doctor),
+    Command("completion", "print a script for a shell", _completion, completion.declare_completion),
+    Command("demo", "put, take and finish tasks, and print the ledger", books.demo, books.declare_demo),
     Command(
         "upkeep",
         "one round of upkeep: sweep the SQL inbox, drop what is past retention",
-        commands.upkeep,
-        commands.declare_store,
+        books.upkeep,
+        declare_embedded,
     ),
     Command("version", "print the version and exit", _version),
 )
@@ -90,8 +145,8 @@ def _printing_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namesp
 def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS) -> int:
     """Run one command and return its exit status.
 
-    0 is success, 1 a finding (the ledger doesn't balance), 2 a usage error, 3 an error that Forebay
-    explains on standard error, 130 an interruption.
+    0 is success, 1 a finding (the ledger doesn't balance, a check fails, some of it wasn't done), 2 a usage
+    error, 3 an error that Forebay explains on standard error, 130 an interruption.
     """
     arguments = build_parser(known).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
@@ -102,6 +157,9 @@ def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS)
         return 3
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read this has had enough; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":
