@@ -5,13 +5,13 @@ import ast
 import inspect
 import re
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import msgspec
 
-from forebay.app.cli import COMMANDS, build_parser
+from forebay.app.cli import COMMANDS, Command, build_parser
 from forebay.log.values import QueueSettings
 from forebay.model import (
     Conflict,
@@ -51,21 +51,34 @@ def pages() -> dict[str, str]:
 
 def _cli() -> Iterator[str]:
     yield f"{NOTE}\n# The command line\n"
-    yield "Exit status: 0 success, 1 a finding (the ledger doesn't balance), 2 a usage error, 3 an error that"
-    yield "is explained on standard error, 130 an interruption.\n"
-    parser = build_parser()
-    actions = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no other way to list subcommands
-    for command in COMMANDS:
-        yield f"## forebay {command.name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n"
-        options = [a for a in actions[0].choices[command.name]._actions if a.dest != "help"]  # noqa: SLF001 - likewise
-        if options:
-            yield "| option | default | meaning |\n|---|---|---|"
-        for option in options:
-            name = " ".join([*option.option_strings[:1], option.metavar or ""]).strip()
-            default = "" if option.default in (None, False) else f"`{option.default}`"
-            meaning = (option.help or "").removesuffix(" (default: %(default)s)")
-            yield f"| `{name}` | {default} | {meaning} |"
-        yield ""
+    yield "Exit status: 0 success, 1 a finding (the ledger doesn't balance, a check fails, some wasn't done),"
+    yield "2 a usage error, 3 an error that is explained on standard error, 130 an interruption. Data goes to"
+    yield "standard output, everything else to standard error.\n"
+    yield from _commands(build_parser(), COMMANDS, "forebay")
+
+
+def _commands(parser: argparse.ArgumentParser, known: Sequence[Command], words: str) -> Iterator[str]:
+    (below,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no other way to list subcommands
+    for command in known:
+        subparser: argparse.ArgumentParser = below.choices[command.name]
+        yield f"## {words} {command.name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n"
+        if command.verbs:
+            yield from _commands(subparser, command.verbs, f"{words} {command.name}")
+        else:
+            yield from _options(subparser)
+
+
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    options = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - likewise
+    if options:
+        yield "| option | default | meaning |\n|---|---|---|"
+    for option in options:
+        named = ", ".join(option.option_strings)
+        name = f"{named} {option.metavar or ''}".strip()
+        default = "" if option.default in (None, False, "") else f"`{option.default}`"
+        meaning = (option.help or "").removesuffix(" (default: %(default)s)")
+        yield f"| `{name}` | {default} | {meaning} |"
+    yield ""
 
 
 def _store() -> Iterator[str]:

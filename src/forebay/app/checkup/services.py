@@ -5,8 +5,6 @@ from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
 from typing import Final
 
-import aiohttp
-
 from forebay.app.checkup.finding import Finding, clock_finding, failure, ok, warning
 from forebay.model import ForebayError, Misconfigured
 
@@ -56,6 +54,8 @@ def judge_policy(policy: str) -> Finding:
 
 async def check_server(url: str) -> AsyncIterator[Finding]:
     """A server: whether it is alive, whether it is ready, and its clock."""
+    import aiohttp  # noqa: PLC0415 - it takes longer to import than most commands take to run
+
     timeout = aiohttp.ClientTimeout(total=ANSWER_SECONDS)
     try:
         async with aiohttp.ClientSession(timeout=timeout) as session:

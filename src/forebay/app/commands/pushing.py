@@ -109,7 +109,7 @@ def _bar(pushed: "Pushed", descriptor: int) -> Iterator[None]:
 
 @dataclass(slots=True)
 class Pushed:
-    """What went in so far. `lines` is the number of the last line of it."""
+    """What went in so far. `lines` is the number of the last line up to which all of it is."""
 
     queue: str
     messages: int = 0
@@ -121,10 +121,9 @@ class Pushed:
     progress: Progress | None = None
     bar: TaskID | None = None
 
-    def add(self, ids: list[int], line: int) -> None:
+    def add(self, ids: list[int]) -> None:
         """Count a block that is in."""
         self.messages += len(ids)
-        self.lines = line
         self.first = ids[0] if self.first is None else self.first
         self.last = ids[-1]
         if self.progress is not None and self.bar is not None:
@@ -153,12 +152,30 @@ class Pushed:
 
 async def _push_all(store: Store, arguments: argparse.Namespace, pushed: Pushed, descriptor: int) -> None:
     writer = _Writer(store, arguments)
+    apart = arguments.objects and await _is_ordered(store, arguments.queue)
     async for batch, line in _batches(arguments, pushed, descriptor):
         try:
-            pushed.add(await writer.write(batch), line)
+            for part in _by_partition(batch) if apart else [batch]:
+                pushed.add(await writer.write(part))
+            pushed.lines = line
         except Rejected as error:
             span = f"lines {pushed.lines + 1} to {line}: " if not arguments.raw else ""
             raise type(error)(f"{span}{error.message}", hint=error.hint) from error
+
+
+async def _is_ordered(store: Store, queue: str) -> bool:
+    """Whether a block may hold one partition only. A queue that isn't there yet won't be ordered."""
+    try:
+        return (await store.queue(queue)).settings.ordered
+    except Rejected:  # or the key isn't for reading: then the server says what it doesn't take
+        return False
+
+
+def _by_partition(batch: list[Message]) -> list[list[Message]]:
+    found: dict[str, list[Message]] = {}
+    for message in batch:
+        found.setdefault(message.partition, []).append(message)
+    return list(found.values())
 
 
 class _Writer:
