@@ -113,11 +113,27 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes options anywhere: argparse alone gives up on `push QUEUE --raw FILE`, since FILE is optional."""
+
+    _mixing = False
+
+    def parse_known_args(  # type: ignore[override]  # of the overloads, what argparse calls
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)  # noqa: SLF001 - argparse has no other way to ask
+        if self._mixing or has_verbs:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True  # parsing them mixed comes back here, twice
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+
 def build_parser(known: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser with one subparser per command."""
-    parser = argparse.ArgumentParser(
-        prog="forebay", description="Forebay: a durable queue for data pipelines."
-    )
+    parser = _Parser(prog="forebay", description="Forebay: a durable queue for data pipelines.")
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
     parser.set_defaults(run=_printing_help(parser))
     _add_commands(parser, known, "command")

@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from forebay import __version__
-from forebay.app.cli import Command, main
+from forebay.app.cli import Command, build_parser, main
 
 
 def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -55,3 +55,19 @@ def test_an_interrupt_ends_with_status_130() -> None:
 
     command = Command(name="probe", summary="be interrupted", run=run)
     assert main(["probe"], known=[command]) == 130
+
+
+@pytest.mark.parametrize(
+    "words",
+    ["orders file --raw", "orders --raw file", "--raw orders file", "orders --partition p --raw file"],
+)
+def test_options_may_stand_anywhere(words: str) -> None:
+    arguments = build_parser().parse_args(["push", *words.split()])
+    assert (arguments.queue, arguments.file, arguments.raw) == ("orders", "file", True)
+
+
+def test_an_unknown_option_of_a_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as exit_info:
+        main(["queues", "list", "--no-such-option"])
+    assert exit_info.value.code == 2
+    assert "--no-such-option" in capsys.readouterr().err

@@ -20,8 +20,8 @@ def agreed(arguments: argparse.Namespace, what: str) -> bool:
     """Whether to go ahead with `what`. Without a terminal to ask on, `--yes` is needed."""
     if arguments.yes:
         return True
-    if not (sys.stdin.isatty() and sys.stderr.isatty()):
-        raise Rejected(f"this would {what}", hint="add --yes to do it, or --dry-run to see more")
+    if sys.stdin is None or not (sys.stdin.isatty() and sys.stderr.isatty()):
+        raise Rejected(f"this would {what}", hint="add --yes to do it")
     sys.stderr.write(f"{what[0].upper()}{what[1:]}? [y/N] ")
     sys.stderr.flush()
     if sys.stdin.readline().strip().lower() in ("y", "yes"):

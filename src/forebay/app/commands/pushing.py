@@ -30,6 +30,7 @@ from forebay.store.seam import Store
 
 __all__ = ["declare_push", "push"]
 
+STDIN: Final = 0
 BATCH_BYTES: Final = 8 << 20
 """Payload of a block at most: far enough from what a log takes, whatever is around it."""
 LINGER_SECONDS: Final = 0.2
@@ -83,7 +84,7 @@ async def push(store: Store, arguments: argparse.Namespace) -> int:
         warn(f"{pushed.sentence()}; the next is line {pushed.lines + 1:,}")
         raise
     finally:
-        if descriptor != sys.stdin.fileno():
+        if descriptor != STDIN:
             os.close(descriptor)
     if arguments.json:
         print_json(pushed.fields())
@@ -266,7 +267,7 @@ def _of_payload(payload: bytes, default: Message) -> Message:
 
 def _open(name: str) -> int:
     if name == "-":
-        return sys.stdin.fileno()
+        return STDIN
     try:
         return os.open(name, os.O_RDONLY)
     except OSError as error:
