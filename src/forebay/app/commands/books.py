@@ -6,7 +6,7 @@ from collections.abc import Iterable
 import msgspec
 from rich.console import Console
 
-from forebay.app.commands.opened import declare_embedded, on_log, on_store, store_url
+from forebay.app.commands.opened import declare_embedded, on_log, on_store, shown_url, store_url
 from forebay.app.commands.output import console, print_json
 from forebay.app.demo import run_demo
 from forebay.app.ledger import ledger_rows, ledger_table
@@ -39,7 +39,7 @@ async def demo(store: Store, arguments: argparse.Namespace) -> int:
         Console().print(ledger_table(stats))
         errors.print(
             f"{result.messages:,} tasks put, taken and done in {result.seconds:.1f} s; "
-            f"they are kept in {store_url(arguments)}",
+            f"they are kept in {shown_url(store_url(arguments))}",
             highlight=False,
         )
     return _verdict(row["difference"] for row in ledger_rows(stats))

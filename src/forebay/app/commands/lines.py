@@ -117,6 +117,10 @@ def parse_object(number: int, line: bytes, default: Message) -> Message:
         payload = _payload(found)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Rejected(f"line {number}: {error}", hint=_HINT) from error
+    except RecursionError as error:
+        raise Rejected(
+            f"line {number}: the JSON is nested too deeply", hint="push it with --lines"
+        ) from error
     return Message(
         payload,
         default.partition if found.partition is None else found.partition,
@@ -132,7 +136,9 @@ def _payload(found: _Object) -> bytes:
     text = msgspec.json.decode(raw, type=str) if raw.startswith(b'"') else None
     if found.encoding is None:
         return raw if text is None else text.encode()
+    if text is None:
+        raise msgspec.ValidationError("payload is no string, but encoding is base64")
     try:
-        return base64.b64decode(text or "", validate=True)
+        return base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise msgspec.ValidationError(f"payload is no base64: {error}") from error

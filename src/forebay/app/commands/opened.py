@@ -19,6 +19,7 @@ __all__ = [
     "is_served",
     "on_log",
     "on_store",
+    "shown_url",
     "store_url",
 ]
 
@@ -57,6 +58,13 @@ def store_url(arguments: argparse.Namespace) -> str:
     return given or os.environ.get("FOREBAY_STORE") or str(arguments.default_store)
 
 
+def shown_url(url: str) -> str:
+    """An address as it may be shown: without user, password and parameters."""
+    scheme, sign, rest = url.partition("?")[0].partition("://")
+    place, slash, path = rest.partition("/")
+    return f"{scheme}{sign}{place.rpartition('@')[2]}{slash}{path}"
+
+
 def is_served(arguments: argparse.Namespace) -> bool:
     """Whether the store is a server's, which goes on when this command ends."""
     return is_server(store_url(arguments))
@@ -84,7 +92,7 @@ def on_log(work: Callable[[Log, argparse.Namespace], Awaitable[int]]) -> Run:
     async def opened(arguments: argparse.Namespace) -> int:
         url = store_url(arguments)
         if is_server(url):
-            text = f"{url} is a server, which does this by itself"
+            text = f"{shown_url(url)} is a server, which does this by itself"
             raise Misconfigured(text, hint="name a log: --store sqlite:///file.db or postgresql://...")
         async with open_log(url) as log:
             return await work(log, arguments)
@@ -94,19 +102,17 @@ def on_log(work: Callable[[Log, argparse.Namespace], Awaitable[int]]) -> Run:
 
 async def _answers(url: str) -> bool:
     """Whether anybody listens at the address of a server."""
-    parts = urlsplit(url)
-    port = parts.port or (443 if parts.scheme == "https" else 80)
     try:
+        parts = urlsplit(url)
+        port = parts.port or (443 if parts.scheme == "https" else 80)
         async with asyncio.timeout(_PROBE_SECONDS):
             _, writer = await asyncio.open_connection(parts.hostname, port)
-    except (OSError, TimeoutError):
+    except (OSError, TimeoutError, ValueError):
         return False
     writer.close()
     return True
 
 
 def _nobody_there(url: str) -> Unavailable:
-    parts = urlsplit(url)  # without user and password, which an address may hold
-    place = f"{parts.scheme}://{parts.hostname}" + (f":{parts.port}" if parts.port else "")
     hint = "start one with `forebay serve`, name another with --store, or work on a file: --store sqlite:///file.db"
-    return Unavailable(f"there is no Forebay server at {place}", hint=hint)
+    return Unavailable(f"there is no Forebay server at {shown_url(url)}", hint=hint)

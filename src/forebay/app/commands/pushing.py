@@ -32,7 +32,8 @@ __all__ = ["declare_push", "push"]
 
 STDIN: Final = 0
 BATCH_BYTES: Final = 8 << 20
-"""Payload of a block at most: far enough from what a log takes, whatever is around it."""
+"""Bytes of a block at most: far enough from what a log takes, whatever is around it."""
+BYTES_PER_CHARACTER: Final = 4
 LINGER_SECONDS: Final = 0.2
 """How long lines wait for more of them, when the input is slow."""
 PAUSE_SECONDS: Final = 0.2
@@ -220,16 +221,24 @@ async def _batches(
     async for number, line in _lines(source, pushed):
         if line:
             message = parse_object(number, line, default) if arguments.objects else _of_payload(line, default)
-            if batch and (len(batch) >= arguments.batch or size + len(message.payload) > BATCH_BYTES):
+            more = _bytes(message)
+            if batch and (len(batch) >= arguments.batch or size + more > BATCH_BYTES):
                 yield batch, last
                 batch, size = [], 0
             batch.append(message)
-            size, last = size + len(message.payload), number
+            size, last = size + more, number
         elif batch:
             yield batch, last
             batch, size = [], 0
     if batch:
         yield batch, last
+
+
+def _bytes(message: Message) -> int:
+    """What a message may add to a block, or more."""
+    headers = sum(len(name) + len(value) for name, value in (message.headers or {}).items())
+    names = len(message.partition) + len(message.transaction_id or "")
+    return len(message.payload) + BYTES_PER_CHARACTER * (headers + names)
 
 
 async def _lines(source: Input, pushed: Pushed) -> AsyncIterator[tuple[int, bytes]]:

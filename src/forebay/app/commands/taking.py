@@ -13,7 +13,7 @@ import msgspec
 from forebay.app.commands.arguments import count, duration
 from forebay.app.commands.opened import declare_store, is_served, on_store
 from forebay.app.commands.output import message_fields, message_line, print_json, print_line, warn
-from forebay.model import LeaseLost, Message, cancel, queue_of
+from forebay.model import LeaseLost, Message, Unavailable, cancel, queue_of
 from forebay.store.seam import Store
 from forebay.store.values import DEFAULT_GROUP, Peeked, Task
 
@@ -122,19 +122,29 @@ async def _work(store: Store, tasks: Sequence[Task], command: str, visibility: f
         async with _keeping(store, lambda: left, visibility):
             while left:
                 task = left[0]
-                status = await _run(command, task)
-                if status == 0:
-                    await store.done_task([task])
-                else:
-                    failed += 1
-                    warn(f"{task.id}: the command ended with {status}; the task comes back")
-                    await store.retry_task([task])
+                failed += not await _work_one(store, task, command)
                 left.pop(0)
     except BaseException:
         with suppress(LeaseLost):
             await store.release(left)
         raise
     return 1 if failed else 0
+
+
+async def _work_one(store: Store, task: Task, command: str) -> bool:
+    """Run the command for one task and settle it; whether it is done."""
+    status = await _run(command, task)
+    try:
+        if status == 0:
+            await store.done_task([task])
+        else:
+            await store.retry_task([task])
+    except LeaseLost as error:
+        warn(f"{task.id}: {error}")
+        return False
+    if status != 0:
+        warn(f"{task.id}: the command ended with {status}; the task comes back")
+    return status == 0
 
 
 async def _run(command: str, task: Task) -> int:
@@ -166,7 +176,7 @@ async def _keeping(
         seconds = visibility or await _visibility(store, left())
         while True:
             await asyncio.sleep(seconds / 3)
-            with suppress(LeaseLost):
+            with suppress(LeaseLost, Unavailable):  # what is lost shows when it is settled
                 await store.extend(left(), visibility)
 
     keeper = asyncio.create_task(extend()) if left() else None

@@ -6,7 +6,7 @@ from typing import Any, Self
 from forebay.log.values import Group, GroupStats, Queue, QueueSettings, QueueStats, Start, Stats
 from forebay.model import Message
 from forebay.store.values import Attempt as Entry
-from forebay.store.values import BlockPlace, GroupPlace, Purged, Whereabouts
+from forebay.store.values import BlockPlace, FlowStats, GroupPlace, Purged, Whereabouts
 
 ORDERS = Queue(1, "orders", QueueSettings(), 0)
 WORKERS = Group(1, 1, "workers", 1)
@@ -47,6 +47,9 @@ class StubStore:
             corrupt=0, handed=0, due=0,
         )  # fmt: skip
         return Stats(0, [QueueStats(queue=ORDERS, next=4, floor=1, groups=[group])])
+
+    async def flow_stats(self) -> FlowStats:
+        return FlowStats(0, [], [])
 
     async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
         self.calls.append(("purge", name, group, dry_run))

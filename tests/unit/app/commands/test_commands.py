@@ -4,15 +4,19 @@ import json
 import sys
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from forebay.app.cli import main
 from forebay.app.commands import pushing
+from forebay.app.commands.opened import shown_url
 from forebay.app.commands.queues import parse_settings
-from forebay.app.opening import open_store
-from forebay.model import Message, Rejected, Unavailable
+from forebay.app.commands.tailing import find_time
+from forebay.app.commands.top import _look, _Watch
+from forebay.app.opening import open_embedded, open_store
+from forebay.model import ManualClock, Message, Rejected, Unavailable
+from forebay.store.seam import Store
 from tests.unit.app.commands.stub import FIRST, StubStore
 
 
@@ -119,12 +123,49 @@ def test_a_server_that_is_not_there_is_said_so_with_what_to_do(
     assert "secret" not in said
 
 
+@pytest.mark.parametrize(
+    ("url", "shown"),
+    [
+        ("postgresql://me:p@ss@host:5432/db?password=x", "postgresql://host:5432/db"),
+        ("sqlite:////data/x@y.db", "sqlite:////data/x@y.db"),
+        ("sqlite:///x.db", "sqlite:///x.db"),
+        ("http://a:b@[::1]:6632", "http://[::1]:6632"),
+        ("memory://", "memory://"),
+        ("nonsense", "nonsense"),
+    ],
+)
+def test_an_address_is_shown_without_secrets(url: str, shown: str) -> None:
+    assert shown_url(url) == shown
+
+
 def test_an_http_address_opens_the_client_with_the_key(monkeypatch: pytest.MonkeyPatch) -> None:
     module = ModuleType("forebay.client")
     module.Client = lambda url, key=None: (url, key)  # type: ignore[attr-defined]
     monkeypatch.setitem(sys.modules, "forebay.client", module)
     opened: object = open_store("http://127.0.0.1:6632", key="k")
     assert opened == ("http://127.0.0.1:6632", "k")
+
+
+async def test_top_goes_on_when_the_store_is_away_for_a_while(store: StubStore) -> None:
+    watch = _Watch(cast("Store", store), 1.0)
+    assert await _look(watch) == ""
+    store.failures = [Unavailable("the server is away")]
+    assert await _look(watch) == "the server is away"
+    assert [row.queue for row in watch.rows] == ["orders"]
+    assert await _look(watch) == ""
+
+
+async def test_a_time_is_found_in_a_log_of_many_blocks() -> None:
+    clock = ManualClock(1_000_000)
+    async with open_embedded("memory://", clock=clock) as store:
+        await store.create_queue("orders")
+        for size in (3, 1, 4, 1, 5, 9, 2, 6):
+            await store.put_task("orders", *[b"x"] * size)
+            clock.advance(seconds=1)
+        (books,) = (await store.ledger()).queues
+        times = [second * 1_000_000 for second in range(10)]
+        found = [await find_time(cast("Store", store), "orders", books, time) for time in times]
+    assert found == [1, 1, 4, 5, 9, 10, 15, 24, 26, 32]
 
 
 def test_settings_are_written_as_people_write_them() -> None:

@@ -67,7 +67,10 @@ def test_an_object_says_what_it_says_and_the_rest_is_the_default() -> None:
         (b'{"payload": 1, "headers": {"a": 1}}', "headers"),
         (b'{"payload": "x", "encoding": "hex"}', "encoding is 'hex'"),
         (b'{"payload": "!", "encoding": "base64"}', "no base64"),
+        (b'{"payload": 5, "encoding": "base64"}', "payload is no string"),
+        (b'{"payload": ' + b"[" * 100_000 + b"]" * 100_000 + b"}", "nested too deeply"),
         (b'{"payload": "\xff"}', "line 7: "),
+        (b'{"payload": "\\ud800"}', "line 7: "),
     ],
 )
 def test_a_bad_object_is_named_by_its_line(line: bytes, words: str) -> None:
