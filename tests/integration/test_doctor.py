@@ -2,7 +2,7 @@
 
 import json
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import asyncpg
 import pytest
@@ -39,15 +39,16 @@ async def test_a_log_says_its_schema_and_another_file_fails(tmp_path: Path) -> N
     assert found["database"]["help"]
 
 
+@pytest.mark.parametrize("isolation", ["repeatable_read", "read_committed"])
 async def test_postgresql_says_version_clock_schema_and_who_holds_an_old_snapshot(
-    tmp_path: Path, postgres_dsn: str
+    tmp_path: Path, postgres_dsn: str, isolation: Literal["repeatable_read", "read_committed"]
 ) -> None:
     found = check("--store", postgres_dsn, cwd=tmp_path, status=0)
     assert found["schema"]["text"] == "made on first use"
     async with open_log(postgres_dsn):
         pass
     connection = await asyncpg.connect(postgres_dsn, server_settings={"application_name": "forgotten"})
-    transaction = connection.transaction(isolation="repeatable_read")
+    transaction = connection.transaction(isolation=isolation)
     await transaction.start()
     await connection.execute("SELECT 1")
     pid = connection.get_server_pid()
