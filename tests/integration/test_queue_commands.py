@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from forebay.store.store import LogStore
 from tests.integration.test_commands import forebay
 
 
@@ -231,6 +232,32 @@ def test_dead_letters_are_redriven_purged_and_both_undone(commands: Commands) ->
     assert len(letters) == 3
     (commands.folder / "bad").write_text("12\nnonsense\n")
     assert "bad: " in commands.run("dead", "undo", "orders", "--ids", "bad", status=3).stderr
+
+
+@pytest.mark.skipif(not hasattr(LogStore, "purge_queue"), reason="the store can't purge yet")
+def test_what_waits_is_purged_and_a_seek_brings_it_back(commands: Commands) -> None:
+    commands.run("push", "orders", given="a\nb")
+    (dry,) = commands.lines("queues", "purge", "orders", "--dry-run", "--json")
+    assert (dry["skipped"], dry["dry_run"]) == ({"workers": 2}, True)
+    assert "skip 2 messages of queue orders" in commands.run("queues", "purge", "orders", status=3).stderr
+    commands.run("queues", "purge", "orders", "--yes")
+    assert commands.lines("take", "orders") == []
+    (moved,) = commands.lines("groups", "seek", "orders", "workers", "--to", "earliest", "--yes", "--json")
+    assert moved["again"] == {"workers": 2}
+    taken = commands.lines("take", "orders", "--count", "5", "--done", "--wait", "10s")
+    assert [task["payload"] for task in taken] == ["a", "b"]
+
+
+@pytest.mark.skipif(not hasattr(LogStore, "where"), reason="the store can't find one message yet")
+def test_where_says_what_became_of_a_message(commands: Commands) -> None:
+    (pushed,) = commands.lines("push", "orders", "--json", given="a")
+    commands.lines("take", "orders", "--done")
+    (found,) = commands.lines("where", str(pushed["first"]), "--json")
+    assert (found["queue"], found["message"]) == ("orders", {"payload": "a"})
+    (group,) = found["groups"]
+    assert (group["group"], group["state"]) == ("workers", "done")
+    assert "done" in commands.run("where", str(pushed["first"])).stdout
+    assert "forebay: " in commands.run("where", str(pushed["first"] + 7), status=3).stderr
 
 
 def test_top_looks_once_for_programs(commands: Commands) -> None:

@@ -75,6 +75,10 @@ def on_store(work: Callable[[Store, argparse.Namespace], Awaitable[int]]) -> Run
 
     async def opened(arguments: argparse.Namespace) -> int:
         url = store_url(arguments)
+        if is_server(url) and not await _answers(
+            url
+        ):  # a client would try again for a while before it says so
+            raise _nobody_there(url)
         try:
             async with open_store(url, key=arguments.key or os.environ.get("FOREBAY_KEY")) as store:
                 return await work(store, arguments)

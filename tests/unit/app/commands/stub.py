@@ -1,6 +1,6 @@
 """A store that answers as it is told, and keeps what it was asked."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, Self
 
 from forebay.log.values import Group, GroupStats, Queue, QueueSettings, QueueStats, Start, Stats
@@ -18,6 +18,7 @@ class StubStore:
 
     def __init__(self, failures: Sequence[Exception] = ()) -> None:
         self.failures = list(failures)
+        self.leaving: Callable[[], Exception] | None = None
         self.calls: list[tuple[Any, ...]] = []
 
     async def __aenter__(self) -> Self:
@@ -40,6 +41,8 @@ class StubStore:
         return [WORKERS]
 
     async def ledger(self) -> Stats:
+        if self.leaving is not None:
+            raise self.leaving()
         if self.failures:
             raise self.failures.pop(0)
         group = GroupStats(

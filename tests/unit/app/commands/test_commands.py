@@ -1,6 +1,7 @@
 """Commands on a store that answers as it is told: what they ask, print, retry and refuse."""
 
 import json
+import socket
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -26,7 +27,7 @@ def store(monkeypatch: pytest.MonkeyPatch) -> StubStore:
     stub = StubStore()
     monkeypatch.setattr("forebay.app.commands.opened.open_store", lambda *_, **__: stub)
     monkeypatch.setattr(pushing, "PAUSE_SECONDS", 0.0)
-    monkeypatch.delenv("FOREBAY_STORE", raising=False)
+    monkeypatch.setenv("FOREBAY_STORE", "memory://")
     return stub
 
 
@@ -112,15 +113,37 @@ def test_where_prints_the_whole_path(store: StubStore, capsys: pytest.CaptureFix
     assert store.calls == []
 
 
-def test_a_server_that_is_not_there_is_said_so_with_what_to_do(
+def test_a_server_that_is_not_there_is_said_so_at_once_with_what_to_do(
     store: StubStore, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    store.failures = [Unavailable("connection refused")]
+    store.failures = [AssertionError("it was asked")]
     assert main(["ledger", "--store", "http://user:secret@127.0.0.1:1"]) == 3
     said = capsys.readouterr().err
     assert "there is no Forebay server at http://127.0.0.1:1; start one with `forebay serve`" in said
     assert "--store sqlite:///" in said
     assert "secret" not in said
+
+
+def test_a_server_that_goes_away_is_said_so_too(store: StubStore, capsys: pytest.CaptureFixture[str]) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        url = f"http://127.0.0.1:{server.getsockname()[1]}"
+
+        def leave() -> Unavailable:
+            server.close()
+            return Unavailable("the connection was lost")
+
+        store.leaving = leave
+        assert main(["ledger", "--store", url]) == 3
+    assert f"there is no Forebay server at {url}" in capsys.readouterr().err
+
+
+def test_a_server_that_is_there_but_busy_says_so_itself(
+    store: StubStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.failures = [Unavailable("the server is busy", hint="try again")]
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        assert main(["ledger", "--store", f"http://127.0.0.1:{server.getsockname()[1]}"]) == 3
+    assert capsys.readouterr().err == "forebay: the server is busy; try again\n"
 
 
 @pytest.mark.parametrize(
