@@ -28,4 +28,3 @@ def test_a_smoke_run_ends_with_all_figures_in_one_line_and_a_status_that_agrees(
         assert parts[requirement.part][requirement.figure] > 0
     assert report["shortfalls"] == shortfalls(parts, REQUIREMENTS)
     assert done.returncode == exit_status(report["shortfalls"])
-

@@ -6,10 +6,13 @@
 | `postgresql://user@host/database` | a PostgreSQL database; needs the `postgres` extra |
 | `memory://` | nothing survives the process; for tests |
 
+A store may also be a server's: `http://host:6632`, `https://host`.
+
 The warm tier is this process's memory, or shared: `?warm=valkey://host:6379/0` at the end of the address, or
 `warm="valkey://…"` (also `valkeys://`, `redis://`, `rediss://`, `unix://`); needs the `valkey` extra.
 """
 
+from importlib import import_module
 from pathlib import Path
 from urllib.parse import parse_qsl, urlencode
 
@@ -17,14 +20,44 @@ from forebay.log.memory import MemoryLog
 from forebay.log.seam import Log
 from forebay.log.sqlite import SqliteLog
 from forebay.model import Clock, Limits, Misconfigured
+from forebay.store.seam import Store
 from forebay.store.store import LogStore, StoreSettings
 from forebay.warm.seam import Warm
 
-__all__ = ["DEFAULT_STORE", "open_embedded", "open_log"]
+__all__ = [
+    "DEFAULT_SERVER",
+    "DEFAULT_STORE",
+    "is_server",
+    "open_embedded",
+    "open_log",
+    "open_store",
+    "split_warm",
+    "sqlite_path",
+]
+
+DEFAULT_SERVER = "http://127.0.0.1:6632"
+"""Where a server listens unless it is told otherwise."""
 
 DEFAULT_STORE = "sqlite:///forebay-data/forebay.db"
 """Where an embedded Forebay keeps its data, below the current folder."""
 WARM_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
+
+
+def is_server(url: str) -> bool:
+    """Whether an address is that of a server."""
+    return url.partition("://")[0] in ("http", "https")
+
+
+def open_store(url: str = DEFAULT_STORE, *, key: str | None = None) -> Store:
+    """The store at an address, a server's or embedded, to be entered with `async with`.
+
+    `key` is the API key for a server; a log needs none.
+    """
+    if is_server(url):
+        client = import_module("forebay.client")  # late: whoever works on a file needs none of it
+        served: Store = client.Client(url, key=key)
+        return served
+    return open_embedded(url)
 
 
 def open_embedded(
@@ -37,7 +70,7 @@ def open_embedded(
     worker: str | None = None,
 ) -> LogStore:
     """The store that works a log and a warm tier in this process, to be entered with `async with`."""
-    url, found = _split_warm(url)
+    url, found = split_warm(url)
     if warm is not None and found is not None:
         text = "the warm tier is given twice: in the address and by `warm`"
         raise Misconfigured(text, hint="give it once")
@@ -47,7 +80,7 @@ def open_embedded(
     return LogStore(log, tier, clock=clock, settings=settings, worker=worker)
 
 
-def _split_warm(url: str) -> tuple[str, str | None]:
+def split_warm(url: str) -> tuple[str, str | None]:
     """The address without its `warm` parameter, and that."""
     address, _, query = url.partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
@@ -70,26 +103,28 @@ def _valkey_warm(url: str, clock: Clock | None) -> Warm:
 
 def open_log(url: str = DEFAULT_STORE, *, clock: Clock | None = None, limits: Limits | None = None) -> Log:
     """The log at an address, to be entered with `async with`. The default folder is made if missing."""
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, _ = url.partition("://")
     if not separator:
         raise Misconfigured(f"{url!r} is no address of a log", hint=_schemes())
     if scheme == "memory":
         return MemoryLog(clock=clock, limits=limits)
     if scheme == "sqlite":
-        return SqliteLog(_sqlite_path(url, rest), clock=clock, limits=limits)
+        path = sqlite_path(url)
+        if url == DEFAULT_STORE:
+            path.parent.mkdir(exist_ok=True)
+        return SqliteLog(path, clock=clock, limits=limits)
     if scheme in ("postgresql", "postgres"):
         return _postgres_log(url, clock, limits)
     raise Misconfigured(f"there is no log for {scheme}://", hint=_schemes())
 
 
-def _sqlite_path(url: str, rest: str) -> Path:
+def sqlite_path(url: str) -> Path:
+    """The file that an address names."""
+    rest = url.partition("://")[2]
     if not rest.startswith("/") or rest == "/":
         text = f"{url!r} names no file"
         raise Misconfigured(text, hint="write sqlite:///file.db, or sqlite:////path/to/file.db")
-    path = Path(rest[1:])
-    if url == DEFAULT_STORE:
-        path.parent.mkdir(exist_ok=True)
-    return path
+    return Path(rest[1:])
 
 
 def _postgres_log(url: str, clock: Clock | None, limits: Limits | None) -> Log:
