@@ -13,6 +13,7 @@ import msgspec
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedColumn
 
+from tests.servers.forebay import ForebayServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.valkey import ValkeyServer
 
@@ -46,6 +47,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     store_waits: int = 1_000
     """Tasks whose way from put to take is measured."""
     cold_messages: tuple[int, int] = (10_000, 5_000_000)
+    http_messages: int = 200_000
+    """Taken and finished in a turn over HTTP."""
+    http_pending: int = 1_000_000
+    """That wait while the server's memory is looked at."""
 
 
 FULL: Final = Pace()
@@ -60,6 +65,8 @@ QUICK: Final = Pace(
     store_messages=20_000,
     store_waits=50,
     cold_messages=(10_000, 100_000),
+    http_messages=5_000,
+    http_pending=20_000,
 )
 
 
@@ -107,6 +114,12 @@ class Bench:
         """Give an empty folder on the disk that PostgreSQL is on too."""
         with tempfile.TemporaryDirectory(prefix="forebay-bench-") as name:
             yield Path(name)
+
+    @contextmanager
+    def forebay(self, store: str) -> Iterator[ForebayServer]:
+        """Give a server in a process of its own, on a store."""
+        with ForebayServer(store) as server:
+            yield server
 
     @contextmanager
     def part(self, name: str, steps: int) -> Iterator[None]:

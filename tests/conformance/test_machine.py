@@ -32,6 +32,7 @@ from forebay.log.values import (
     Claimed,
     Death,
     Deferral,
+    Found,
     Group,
     Mark,
     Outcome,
@@ -66,6 +67,7 @@ KINDS = ("deferred", "done", "leave", "dead", "deferred", "leave", "expired")
 MARKS = ("handed", "returned", "leave", "handed", "both")
 FLOWS = (None, {"flow": "f"}, {"flow": "g", "action": "a"}, {"trace": "t"})
 STEPS = 40
+FOUND_MAX = 30
 
 owners = st.sampled_from(OWNERS)
 rooms = st.one_of(
@@ -511,6 +513,10 @@ class LogMachine(RuleBasedStateMachine):
                 self.run(self.oracle.quarantined(queue)),
                 self.run(self.subject.quarantined(queue)),
             )
+            for sequence in range(1, FOUND_MAX):
+                message_id = pack(queue.number, sequence)
+                found = [self.run(log.find(message_id)) for log in (self.oracle, self.subject)]
+                self.agree(*map(alike, found))
         for both in self.groups:
             letters = [
                 [
@@ -580,7 +586,20 @@ def shown(claim: Claim, block_ids: set[bytes]) -> tuple[object, ...]:
     )
 
 
-def in_time(entries: list[Outcome]) -> list[Outcome]:
+def alike(found: Found) -> tuple[Any, ...]:
+    """What every log says alike of a message; outcomes of a block that was dropped may be kept or not."""
+    groups = []
+    for stands in found.standings:
+        letter = stands.letter
+        groups.append((
+            stands.group.name, stands.claimed, stands.claim, stands.corrupt,
+            letter and (letter.state, letter.changed_at, letter.letter.died_at, letter.letter.message()),
+            in_time(stands.outcomes) if found.block else None,
+        ))  # fmt: skip
+    return found.queue, found.next, found.block, groups
+
+
+def in_time(entries: Sequence[Outcome]) -> list[Outcome]:
     """Entries of the outcome log, oldest first; those of one moment in an order of our own."""
     assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
     return sorted(entries, key=lambda entry: (entry.at, repr(entry)))

@@ -67,6 +67,8 @@ async def check_verbs(log: PostgresLog, watch: Watch, queue: Queue, group: Group
     await check(watch, log.commit([append_of(queue, "y", partition="p1")], [due.claims[0].settle_all()]))
     await check(watch, log.read(queue, BLOCKS // 2, messages=3))
     await check(watch, log.outcomes(group, due.claims[0].first))
+    for claim in (due.claims[0], claims[2]):  # finished, and open
+        await check(watch, log.find(claim.first))
     await check(watch, log.groups(queue))
     await finish(log, claims[2], *due.claims[1:])
 

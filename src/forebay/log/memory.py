@@ -27,6 +27,7 @@ from forebay.log.claiming import (
     recalled,
     unknown_group,
 )
+from forebay.log.finding import OUTCOMES_MAX, has, is_about
 from forebay.log.flows import FlowTally
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
@@ -49,9 +50,12 @@ from forebay.log.values import (
     DeadLetter,
     Death,
     FlowCount,
+    Found,
     Group,
     GroupStats,
+    Letter,
     Mark,
+    OpenClaim,
     Outcome,
     Owner,
     Position,
@@ -62,6 +66,7 @@ from forebay.log.values import (
     Room,
     Settlement,
     Sought,
+    Standing,
     Start,
     Stats,
     StoredBlock,
@@ -725,6 +730,29 @@ class MemoryLog:
             if found and found[0].first <= min(first, outcome.first) and outcome.first <= found[0].last
         ][:limit]
 
+    async def find(self, message_id: int) -> Found:
+        held = self._live(queue_of(message_id))
+        blocks = held.from_sequence(sequence_of(message_id))[:1]
+        block = blocks[0] if blocks and blocks[0].first <= message_id else None
+        standings = [self._standing(group, message_id, block) for group in await self.groups(held.queue)]
+        return Found(at=self._clock.now(), queue=held.queue, next=held.next, block=block, standings=standings)
+
+    def _standing(self, group: Group, message_id: int, block: StoredBlock | None) -> Standing:
+        state = self._groups[group.number]
+        kept = state.letters.get(message_id)
+        unclaimed = 0 if block is None else self._unclaimed(state, block)
+        about = [outcome for outcome in state.outcomes if is_about(outcome, message_id)]
+        return Standing(
+            group=group,
+            claimed=block is None or message_id <= block.last - unclaimed,
+            claim=next(
+                (found for c in self._claims.values() if (found := _open(c, group, message_id))), None
+            ),
+            letter=None if kept is None else Letter(kept.letter, kept.state, kept.changed_at),
+            corrupt=any(b.first <= message_id <= b.last for b in self._quarantine.values()),
+            outcomes=about[-OUTCOMES_MAX:],
+        )
+
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return [block for first, block in sorted(self._quarantine.items()) if queue_of(first) == queue.number]
 
@@ -953,6 +981,14 @@ class MemoryLog:
 
     def _is_kept(self, block: StoredBlock) -> bool:
         return sequence_of(block.first) >= self._queues[queue_of(block.first)].floor
+
+
+def _open(claim: _Claim, group: Group, message_id: int) -> OpenClaim | None:
+    """The claim, if a message is an unfinished part of it."""
+    offset = message_id - claim.first
+    if claim.group != group.number or not 0 <= offset < claim.count or has(claim.done, offset):
+        return None
+    return OpenClaim(claim.owner, claim.due_at, claim.attempts, has(claim.handed, offset))
 
 
 def _start_position(held: _Queue, start: Start) -> int:

@@ -29,6 +29,7 @@ from forebay.log.values import (
     Claimed,
     DeadLetter,
     FlowCount,
+    Found,
     Group,
     Mark,
     Outcome,
@@ -217,6 +218,13 @@ class Log(Protocol):
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
         """The outcome log's entries on the block that holds message id `first`, oldest first."""
+        ...
+
+    async def find(self, message_id: int) -> Found:
+        """Where one message is, for every group of its queue; UnknownQueue if there is no such queue.
+
+        A message that is not there yet is found nowhere: `next` tells.
+        """
         ...
 
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:

@@ -368,6 +368,53 @@ class Outcome(msgspec.Struct, frozen=True):
     worker: str
 
 
+class Letter(msgspec.Struct, frozen=True):
+    """A dead letter as the log keeps it, on the list or off it."""
+
+    letter: DeadLetter
+    state: Literal["dead", "purged", "redriven"]
+    changed_at: int
+    """When it was last redriven, purged or restored; when it died, if never."""
+
+
+class OpenClaim(msgspec.Struct, frozen=True):
+    """The open claim by which a message is held, or waits for its time."""
+
+    owner: str | None
+    """None: it is deferred, or was given back."""
+    due_at: int
+    attempts: int
+    handed: bool
+    """Whether it is out with a worker, as far as the owner has said."""
+
+
+class Standing(msgspec.Struct, frozen=True, kw_only=True):
+    """Where a message is for one group, as the log knows it."""
+
+    group: Group
+    claimed: bool
+    """Whether the group's cursor is past it."""
+    claim: OpenClaim | None
+    letter: Letter | None
+    corrupt: bool
+    """Whether its block is in quarantine."""
+    outcomes: Sequence[Outcome]
+    """The entries of the outcome log that are about it, oldest first; of very many the newest."""
+
+
+class Found(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the log has a message, at one moment."""
+
+    at: int
+    queue: Queue
+    next: int
+    """The sequence number that the next message of the queue will get."""
+    block: StoredBlock | None
+    """None when it was dropped, and when there is no such message yet."""
+    standings: Sequence[Standing]
+    """One for each group of the queue, by number."""
+
+
 class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Where the messages of one group are. The ledger: accepted equals the sum of the rest."""
 

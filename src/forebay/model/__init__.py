@@ -22,11 +22,14 @@ from forebay.model.compression import Compression
 from forebay.model.errors import (
     Conflict,
     Corrupt,
+    Forbidden,
     ForebayError,
     LeaseLost,
     Misconfigured,
     Rejected,
     TooLarge,
+    TooMany,
+    Unauthorized,
     Unavailable,
     UnknownGroup,
     UnknownQueue,
@@ -67,6 +70,7 @@ from forebay.model.numbering import (
     unpack,
 )
 from forebay.model.quantity import format_bytes, format_seconds, parse_bytes, parse_seconds
+from forebay.model.redaction import redact
 
 __all__ = [
     "BLOCK_BYTES_CEILING",
@@ -87,6 +91,7 @@ __all__ = [
     "Conflict",
     "Corrupt",
     "Flow",
+    "Forbidden",
     "ForebayError",
     "Header",
     "Headers",
@@ -102,6 +107,8 @@ __all__ = [
     "Sequence",
     "SystemClock",
     "TooLarge",
+    "TooMany",
+    "Unauthorized",
     "Unavailable",
     "UnknownGroup",
     "UnknownQueue",
@@ -130,6 +137,7 @@ __all__ = [
     "parse_seconds",
     "peek_header",
     "queue_of",
+    "redact",
     "sequence_of",
     "to_datetime",
     "unpack",

@@ -4,10 +4,13 @@
 
     ForebayError                  never raised itself
     ├── Rejected        400       fix the request; the same request fails again
+    │   ├── Unauthorized    401   show a key that is known and valid
+    │   ├── Forbidden       403   use a key that may do this
     │   ├── UnknownQueue    404   create the queue, or correct its name
     │   ├── UnknownGroup    404   create the group, or correct its name
     │   └── TooLarge        413   send less at once, or raise the limit
     ├── Unavailable     503       try again after `retry_after_seconds`
+    │   └── TooMany         429   likewise, and ask less often
     ├── Conflict        409       someone else was first; read the state again
     │   └── LeaseLost       409   drop the work; another worker has it
     ├── Corrupt         500       quarantine the bytes and page someone
@@ -19,6 +22,7 @@ more; every error survives pickling with all its attributes.
 
 # ruff: noqa: N818 - the names say what the caller does next, which a suffix would blur
 
+from collections.abc import Sequence
 from typing import ClassVar
 
 
@@ -43,6 +47,26 @@ class Rejected(ForebayError):
 
     status = 400
     label = "rejected"
+
+
+class Unauthorized(Rejected):
+    """No valid key came with the request.
+
+    The text is the same whatever the reason, so that nobody learns which keys exist; `reason` is for
+    counters and logs: missing, malformed, unknown, revoked or expired.
+    """
+
+    status = 401
+
+    def __init__(self, message: str, *, hint: str | None = None, reason: str = "unknown") -> None:
+        super().__init__(message, hint=hint)
+        self.reason = reason
+
+
+class Forbidden(Rejected):
+    """The key is valid, but may not do this: it lacks a scope, or is for other queues."""
+
+    status = 403
 
 
 class UnknownQueue(Rejected):
@@ -76,6 +100,12 @@ class Unavailable(ForebayError):
         self.retry_after_seconds = retry_after_seconds
 
 
+class TooMany(Unavailable):
+    """This key asks more often than it may: the same request succeeds later."""
+
+    status = 429
+
+
 class Conflict(ForebayError):
     """The state has moved on: a lease was lost, or the same thing was done before."""
 
@@ -84,7 +114,14 @@ class Conflict(ForebayError):
 
 
 class LeaseLost(Conflict):
-    """The lease has expired or its token is stale: the message belongs to another worker."""
+    """The lease has expired or its token is stale: the message belongs to another worker.
+
+    `ids` are the messages that it was about.
+    """
+
+    def __init__(self, message: str, *, hint: str | None = None, ids: Sequence[int] = ()) -> None:
+        super().__init__(message, hint=hint)
+        self.ids = ids
 
 
 class Corrupt(ForebayError):
@@ -122,7 +159,14 @@ class Corrupt(ForebayError):
 
 
 class Misconfigured(ForebayError):
-    """The settings cannot work: nothing starts until they are corrected."""
+    """The settings cannot work: nothing starts until they are corrected.
+
+    `key` is the setting at fault, within the section that found it, where it is one setting.
+    """
 
     status = None
     label = "misconfigured"
+
+    def __init__(self, message: str, *, hint: str | None = None, key: str | None = None) -> None:
+        super().__init__(message, hint=hint)
+        self.key = key

@@ -6,7 +6,7 @@ fits in a block.
 """
 
 import re
-from typing import Final
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -26,39 +26,41 @@ _CONTROL: Final = re.compile("[\x00-\x1f\x7f-\x9f\u2028\u2029]")
 _DOTS: Final = frozenset({".", ".."})
 
 
+_Size: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=BLOCK_BYTES_CEILING)]
+_NameSize: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=_NAME_BYTES_MAX)]
+_Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=BLOCK_MESSAGES_CEILING)]
+
+
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
     """What a push may hold; sizes in bytes."""
 
-    message_bytes_max: int = 1 << 20
+    message_bytes_max: _Size = 1 << 20
     """The payload of a message."""
-    headers_bytes_max: int = 16 << 10
+    headers_bytes_max: _Size = 16 << 10
     """All keys and values of a message's headers together."""
-    block_messages_max: int = 10_000
+    block_messages_max: _Count = 10_000
     """Messages in a block."""
-    block_bytes_max: int = 16 << 20
+    block_bytes_max: _Size = 16 << 20
     """The body of a block before compression."""
-    transaction_id_bytes_max: int = 255
+    transaction_id_bytes_max: _NameSize = 255
     """A transaction id."""
-    partition_bytes_max: int = 255
+    partition_bytes_max: _NameSize = 255
     """The name of a partition."""
 
     def __post_init__(self) -> None:
         """Refuse limits that the block format cannot keep."""
-        ceilings = {
-            "block_messages_max": BLOCK_MESSAGES_CEILING,
-            "block_bytes_max": BLOCK_BYTES_CEILING,
-            "transaction_id_bytes_max": _NAME_BYTES_MAX,
-            "partition_bytes_max": _NAME_BYTES_MAX,
-        }
-        for name in self.__struct_fields__:
-            value, ceiling = getattr(self, name), ceilings.get(name, BLOCK_BYTES_CEILING)
+        for field in msgspec.structs.fields(self):
+            value, ceiling = getattr(self, field.name), field.type.__metadata__[0].le
             if not 1 <= value <= ceiling:
-                raise Misconfigured(f"limit {name} is {value}", hint=f"set it between 1 and {ceiling}")
+                raise Misconfigured(
+                    f"limit {field.name} is {value}", hint=f"set it between 1 and {ceiling}", key=field.name
+                )
         largest = self.message_bytes_max + self.headers_bytes_max + _FRAME_BYTES
         if largest > self.block_bytes_max:
             raise Misconfigured(
                 f"limit block_bytes_max is {self.block_bytes_max}, less than the largest message",
                 hint=f"set it to {largest} or more, or lower message_bytes_max",
+                key="block_bytes_max",
             )
 
 

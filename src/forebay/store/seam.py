@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from forebay.log.values import Append, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
+from forebay.log.values import Append, Appended, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
 from forebay.model import Block, Message
 from forebay.store.letters import Letters
 from forebay.store.values import (
@@ -120,8 +120,11 @@ class Store(Protocol):
         """
         ...
 
-    async def put(self, queue: str, block: Block) -> list[int]:
-        """Put a whole block; the ids of its messages, in order."""
+    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Put a whole block; where its messages are, and which of them were there before.
+
+        Whoever has the block encoded and checked gives it as `body`.
+        """
         ...
 
     async def get_task(

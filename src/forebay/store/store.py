@@ -16,22 +16,23 @@ from os import getpid
 from socket import gethostname
 from time import monotonic
 from types import TracebackType
-from typing import Any, Final, Self
+from typing import Annotated, Any, Final, Self
 
 import msgspec
 
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
+    Appended,
     DeadLetter,
     Group,
-    Owner,
     Queue,
     Receipt,
     Sought,
     Start,
     Stats,
     StoredBlock,
+    Trimmed,
 )
 from forebay.model import (
     Block,
@@ -48,7 +49,8 @@ from forebay.model import (
 )
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
-from forebay.store.process import is_gone, process_name
+from forebay.store.process import process_name
+from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
 from forebay.store.tickets import check_reason
@@ -65,18 +67,15 @@ from forebay.store.values import (
     StoreStats,
     Task,
     Ticket,
+    Whereabouts,
 )
+from forebay.store.waiting import in_turn, names_of, take
+from forebay.store.whereabouts import look
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
-from forebay.warm.seam import Warm
-from forebay.warm.values import Lease, Shelf
+from forebay.warm.seam import Warm, WarmAway
+from forebay.warm.values import Lease, Leased, Shelf
 
-OWNER_SILENT_SECONDS: Final = 30.0
-"""Claims of a process that was not heard of for so long go to others."""
-TICK_SECONDS: Final = 5.0
-"""The safety net: nothing that works relies on it."""
-SHARED_TICK_SECONDS: Final = 0.5
-"""How often the loss of a shared tier is looked for, when nothing else notices it."""
 COUNT_MAX: Final = 10_000
 LISTED_MAX: Final = 5
 """Ids that an error names."""
@@ -85,11 +84,11 @@ LISTED_MAX: Final = 5
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a store can be told; a queue's own settings come first."""
 
-    in_memory_queue_size: int = 5_000
+    in_memory_queue_size: Annotated[int, msgspec.Meta(ge=1)] = 5_000
     """Messages of a group in the warm tier at most."""
-    in_memory_queue_bytes: int = 64 << 20
+    in_memory_queue_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 64 << 20
     """The same in bytes of payload."""
-    tail_bytes: int = 8 << 20
+    tail_bytes: Annotated[int, msgspec.Meta(ge=0)] = 8 << 20
     """Payload of newly put blocks that is kept for workers that wait, per queue."""
 
 
@@ -121,6 +120,7 @@ class LogStore:
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
         self._tails: dict[int, Tail] = {}
+        self._rounds = Rounds(log, self._name, self._windows, self._adopt, shared=warm is not None)
         self._ticker: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -130,11 +130,11 @@ class LogStore:
             if self._shared is not None:
                 await self._shared.__aenter__()
                 self._shared.listen(self._heard)
-            await self._retire_gone()
+            await self._rounds.retire_gone()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
-        self._ticker = asyncio.get_running_loop().create_task(self._tick_forever())
+        self._ticker = asyncio.get_running_loop().create_task(self._rounds.run())
         return self
 
     async def __aexit__(
@@ -272,20 +272,25 @@ class LogStore:
         ]
         if not messages:
             raise Rejected("there is no task to put", hint="give one or more")
-        return await self._put(held, Block.of(messages, id=id, created_at=self._clock.now()))
+        block = Block.of(messages, id=id, created_at=self._clock.now())
+        return (await self._append(Append.of(held, block))).ids()
 
-    async def put(self, queue: str, block: Block) -> list[int]:
-        """Put a whole block; the ids of its messages, in order."""
-        return await self._put(await self._queue(queue), block)
+    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Put a whole block; where its messages are, and which of them were there before.
 
-    async def _put(self, queue: Queue, block: Block) -> list[int]:
-        receipt = await self.log.commit([Append.of(queue, block)])
+        Whoever has the block encoded and checked gives it as `body`.
+        """
+        held = await self._queue(queue)
+        return await self._append(Append(held.number, block, body) if body else Append.of(held, block))
+
+    async def _append(self, append: Append) -> Appended:
+        receipt = await self.log.commit([append])
         (appended,) = receipt.appended
-        tail = self._tails.get(queue.number)
-        if tail is not None and appended.count == len(block) and not appended.known:
-            tail.add(appended.first, block)
-        await self._announce(queue.number)
-        return appended.ids()
+        tail = self._tails.get(append.queue)
+        if tail is not None and appended.count == len(append.block) and not appended.known:
+            tail.add(appended.first, append.block)
+        await self._announce(append.queue)
+        return appended
 
     async def _announce(self, queue: int) -> None:
         """Tell whoever waits, here and elsewhere, that something new is in the log."""
@@ -298,7 +303,7 @@ class LogStore:
 
     async def get_task(
         self,
-        queue: str,
+        queue: str | Sequence[str],
         count: int = 1,
         *,
         group: str = DEFAULT_GROUP,
@@ -308,16 +313,24 @@ class LogStore:
     ) -> list[Task]:
         """Take up to `count` tasks; nobody else gets them until the visibility timeout.
 
-        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here.
+        Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
+        several queues, those that are named take turns in being asked first.
         """
         _checked(count)
-        window = await self._window(queue, group)
-        seconds = _seconds(visibility_seconds, window.queue.settings.visibility_seconds)
+        windows = in_turn([await self._window(name, group) for name in names_of(queue)])
+        sources = [(w, _seconds(visibility_seconds, w.queue.settings.visibility_seconds)) for w in windows]
         try:
-            return await window.take(count, worker or self._worker, seconds, wait_seconds)
+            return await take(sources, count, worker or self._worker, wait_seconds)
         except UnknownGroup:
-            await self._drop(window)  # another server deleted it; if it made it anew, the next call finds it
+            await self._drop_deleted(windows)
             raise
+
+    async def _drop_deleted(self, windows: Sequence[Window]) -> None:
+        """Forget groups that another server deleted; if it made them anew, the next call finds them."""
+        for window in windows:
+            groups = await self.log.groups(window.queue)
+            if window.group.number not in {group.number for group in groups}:
+                await self._drop(window)
 
     async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
         """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
@@ -455,6 +468,20 @@ class LogStore:
         """Look at what would be handed out next, without taking it."""
         return await (await self._window(queue, group)).peek(_checked(count))
 
+    async def where(self, id: int) -> Whereabouts:
+        """The whole path of one message: its block, and for every group where it is and what happened."""
+        return await look(self.log, self._out, id)
+
+    async def _out(self, queue: Queue, group: Group) -> Sequence[Leased]:
+        """All that is out with workers of a group, as far as this process can know."""
+        shelf, window = self._shelf(queue, group), self._windows.get((queue.number, group.name))
+        if window is not None:
+            return await window.running(shelf.messages_max)
+        if self._shared is not None:
+            with suppress(WarmAway):
+                return await self._shared.running(shelf, shelf.messages_max)
+        return ()
+
     async def flow_stats(self) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
         at, flows, states = self._clock.now(), list[FlowStat](), list[GroupState]()
@@ -490,62 +517,26 @@ class LogStore:
             await self._announce(number)
         return receipt
 
+    # Upkeep
+
+    async def sweep(self) -> int:
+        """Move messages that users left in the log's inbox into blocks; how many there were."""
+        swept = await self.log.sweep()
+        if swept:
+            for queue in {window.group.queue for window in self._windows.values()}:
+                await self._announce(queue)
+        return swept
+
+    async def trim(self) -> Trimmed:
+        """Drop what retention no longer holds."""
+        return await self.log.trim()
+
     # Time
 
     async def tick(self) -> None:
         """Do what is due now. Happens by itself; tests with a clock of their own call it."""
         for window in list(self._windows.values()):
             await window.tick()
-
-    async def _tick_forever(self) -> None:
-        period = TICK_SECONDS if self._shared is None else SHARED_TICK_SECONDS
-        rounds = 0
-        while True:
-            await asyncio.sleep(period)
-            rounds += 1
-            with suppress(Unavailable):
-                if rounds * period >= TICK_SECONDS:
-                    rounds = 0
-                    await self._keep_up()
-                for window in list(self._windows.values()):
-                    await self._tend(window)
-
-    async def _tend(self, window: Window) -> None:
-        """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
-        try:
-            await window.beat()
-            await window.tick()
-        except Unavailable:
-            return
-        except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
-            text = f"the upkeep of {window.shelf.name} failed"
-            asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
-
-    async def _keep_up(self) -> None:
-        """See what other servers changed, and take over from those that are gone."""
-        for queue in await self.log.queues():
-            self._adopt(queue)
-            mine = [window for window in self._windows.values() if window.group.queue == queue.number]
-            for group in await self.log.groups(queue) if mine else ():
-                for window in mine:
-                    if window.group.number == group.number:
-                        await window.follow(group)
-        owners = await self._retire_gone()
-        for window in list(self._windows.values()):
-            for tier in window.tiers.all:
-                with suppress(Unavailable):
-                    await tier.give_back_lost(owners)
-
-    async def _retire_gone(self) -> list[Owner]:
-        """Take over from processes that are gone; all owners, as they were before."""
-        owners = await self.log.owners()
-        newest = max((owner.beat_at for owner in owners), default=0)
-        for owner in owners:
-            silent = owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
-            mine = owner.name.startswith(self._name)
-            if not mine and (silent or is_gone(owner.name)):
-                await self.log.retire(owner.name)
-        return owners
 
     # Look-ups
 
@@ -663,4 +654,5 @@ def _raise_for(lost: Sequence[int]) -> None:
         raise LeaseLost(
             f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed}",
             hint="drop the work; they are handed out again, or were settled before",
+            ids=sorted(lost),
         )

@@ -145,24 +145,32 @@ class BlockPlace(msgspec.Struct, frozen=True, kw_only=True):
     """The block that a message was written in; times in µs."""
 
     id: str
+    """In hexadecimal digits."""
     first: int
     """The id of its first message."""
     count: int
-    created_at: int
+    created_at: int | None
+    """None when it can't be read."""
     appended_at: int
     bytes: int
+    """The size of its body, as it is stored."""
 
 
 class Attempt(msgspec.Struct, frozen=True, kw_only=True):
-    """One entry of the outcome log about a message: what a worker, or the store, said of it."""
+    """What a worker, or the store, said of a message at a time (µs)."""
 
     at: int
     outcome: str
-    """done, retried, released, dead, expired, redriven, purged …"""
+    """done; retried (it came back, and that counted); released (it didn't count); delayed (until its start
+    time); dead, redriven, purged; expired."""
     worker: str
+    """Empty when it was the store."""
     attempts: int
     """How often it had come back by then."""
+    due_at: int | None = None
+    """When it was to come back."""
     reason: str | None = None
+    """Why it was given up."""
 
 
 class GroupPlace(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,15 +178,19 @@ class GroupPlace(msgspec.Struct, frozen=True, kw_only=True):
 
     group: str
     state: str
-    """cold, warm, leased, delayed, done, dead, expired, purged, skipped or corrupt."""
+    """cold (in the log alone), warm (claimed for a warm tier), leased, delayed; done, dead, purged, expired,
+    corrupt; skipped (the group never gets it); dropped (it is finished, and nothing more is kept of it)."""
     attempts: int = 0
+    owner: str | None = None
+    """The process or the shared tier that holds it, when it is warm or leased."""
     worker: str | None = None
-    """Who has it, when it is leased."""
+    """Who has it, when it is leased; None when only another server knows."""
     since: int | None = None
     deadline: int | None = None
     due_at: int | None = None
     """When it comes back, when it is delayed."""
     history: Sequence[Attempt] = ()
+    """Oldest first, for as long as the log keeps outcomes."""
 
 
 class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
@@ -190,4 +202,5 @@ class Whereabouts(msgspec.Struct, frozen=True, kw_only=True):
     block: BlockPlace | None
     """None when retention has dropped it."""
     message: Message | None
+    """From its block, or from a dead letter; None when neither is kept, or can be read."""
     groups: Sequence[GroupPlace]

@@ -9,7 +9,6 @@ what is released unused in an unordered queue; whoever waits is woken by an even
 from __future__ import annotations
 
 import asyncio
-from collections import deque
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
@@ -29,6 +28,7 @@ from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
 from forebay.store.values import Peeked, Task
+from forebay.store.waiting import Line, take
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import EpochLost, Warm, WarmAway
 from forebay.warm.values import Lease, Leased, Shelf, ShelfStats
@@ -66,6 +66,9 @@ class Window:
         self.mode = Mode.WARM
         self.still = asyncio.Lock()
         """Nothing moves from the log to the shelf for whoever holds it."""
+        self.line = Line()
+        """Those who wait."""
+        self.turn = 0
         self._log = log
         self._clock = clock
         self._elapsed = elapsed
@@ -73,9 +76,8 @@ class Window:
         self.tiers = Tiers(log, group, shelf, own, shared, lost=self._begin_anew, later=self._call_later)
         self._settler = Settler(
             log, clock, group, self.tiers, queue.settings,
-            freed=self._on_freed, readied=self._wake, come_due=self.come_due, later=self._call_later,
+            freed=self._on_freed, readied=self.line.wake, come_due=self.come_due, later=self._call_later,
         )  # fmt: skip
-        self._waiters: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._filling: asyncio.Task[Filled | None] | None = None
         self._held = 0
         self._settled = 0
@@ -94,7 +96,6 @@ class Window:
         self._timer: asyncio.TimerHandle | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._full = False
-        self._readied = 0
         self._closed = False
 
     @property
@@ -109,57 +110,74 @@ class Window:
         self._settler.settings = queue.settings
         self.tiers.configure(shelf)
         if resumed:
-            self._wake()
+            self.line.wake_next()
             self.nudge()
 
     # Handing out
 
     async def take(self, count: int, worker: str, seconds: float, wait_seconds: float) -> list[Task]:
         """Hand out up to `count` tasks; waits for the first of them, but no longer than so many seconds."""
-        deadline = monotonic() + wait_seconds
-        try:
-            try:
-                return await self._take(count, worker, seconds, deadline)
-            except WarmAway:  # from now on, and until it is back, it goes without the shared tier
-                return await self._take(count, worker, seconds, deadline)
-        except BaseException:
-            self._wake(count)  # it may have been woken for something that others wait for too
-            raise
+        return await take([(self, seconds)], count, worker, wait_seconds)
 
-    async def _take(self, count: int, worker: str, seconds: float, deadline: float) -> list[Task]:
+    @property
+    def is_closed(self) -> bool:
+        """Whether nothing will be handed out any more."""
+        return self._closed
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether nothing is handed out for now."""
+        return self.queue.settings.paused
+
+    async def grab(self, count: int, worker: str, seconds: float) -> list[Task]:
+        """Hand out what is on the shelf, and what the log is known to have beside, up to `count`."""
         self._asked_at = self._elapsed()
-        asked = False
-        while not self._closed:
-            readied, paused = self._readied, self.queue.settings.paused
-            tasks = [] if paused else await self._try_take(count, worker, seconds)
-            if tasks:
-                if len(tasks) < count and (self._may_fill() or self._readied != readied):
-                    more = await self._top_up(tasks, count, worker, seconds)
-                    again = {task.id for task in more}  # the tier was lost in between
-                    tasks = [task for task in tasks if task.id not in again] + more
-                self._demand()
-                return tasks
-            if not asked and not paused:
-                asked = True
-                await self._ask()
-                continue
-            left = deadline - monotonic()
-            if left <= 0:
-                break
-            if self._readied == readied:
-                await self._wait(count, left)
-        return []
+        try:
+            return await self._grab(count, worker, seconds)
+        except WarmAway:  # from now on, and until it is back, it goes without the shared tier
+            return await self._grab(count, worker, seconds)
+
+    async def _grab(self, count: int, worker: str, seconds: float) -> list[Task]:
+        if self._closed or self.is_paused:
+            return []
+        news = self.line.news
+        tasks = await self._try_take(count, worker, seconds)
+        if not tasks:
+            return []
+        if len(tasks) < count and (self._may_fill() or self.line.news != news):
+            more = await self._top_up(tasks, count, worker, seconds)
+            again = {task.id for task in more}  # the tier was lost in between
+            tasks = [task for task in tasks if task.id not in again] + more
+        self._demand()
+        return tasks
+
+    async def ask(self) -> None:
+        """Bring what the log has by now to the shelf."""
+        try:
+            await self._ask()
+        except WarmAway:
+            await self._ask()
+
+    async def bring(self) -> bool:
+        """Bring what the log is thought to have, if anything."""
+        if not self._may_fill():
+            return False
+        await asyncio.shield(self._start_fill())
+        return True
+
+    def give_back(self, tasks: Sequence[Task]) -> None:
+        """Make tasks that reached nobody ready again, with no attempt counted."""
+        self._spawn(self._put_back(leases_of(tasks)))
 
     async def _top_up(self, tasks: Sequence[Task], count: int, worker: str, seconds: float) -> list[Task]:
         """Tasks that are in the log but not on the shelf yet, so that batches are full where they can be."""
         try:
-            if self._may_fill():
-                await asyncio.shield(self._start_fill())
+            await self.bring()
             return await self._try_take(count - len(tasks), worker, seconds)
         except Unavailable:
             return []
         except BaseException:
-            self._spawn(self._put_back(leases_of(tasks)))
+            self.give_back(tasks)
             raise
 
     async def _try_take(self, count: int, worker: str, seconds: float) -> list[Task]:
@@ -181,7 +199,19 @@ class Window:
         return []
 
     async def _take_from(self, tier: Tier, count: int, worker: str, seconds: float) -> list[Leased]:
-        return await self.tiers.call(tier, lambda t, e: t.warm.take(t.shelf, e, count, worker, seconds))
+        taking = self.tiers.call(tier, lambda t, e: t.warm.take(t.shelf, e, count, worker, seconds))
+        if not tier.warm.shared:
+            return await taking  # nothing comes in between
+        job = asyncio.ensure_future(taking)
+        try:
+            return await asyncio.shield(job)
+        except asyncio.CancelledError:
+            self._spawn(self._put_back_later(job))
+            raise
+
+    async def _put_back_later(self, job: asyncio.Future[list[Leased]]) -> None:
+        """Make ready again what is being leased to somebody who is gone."""
+        await self._put_back(wanted_of(await job))
 
     async def _mark(self, tier: Tier, leased: Sequence[Leased]) -> list[Leased]:
         marks = [mark_of(piece) for piece in leased]
@@ -214,31 +244,7 @@ class Window:
             await self._log.mark([unmark(lease, offsets) for lease, offsets in wanted.items()])
         for tier, mine in self.tiers.split(wanted):
             await tier.warm.release(tier.shelf, mine)
-        self._wake(sum(map(len, wanted.values())))
-
-    async def _wait(self, count: int, seconds: float) -> None:
-        """Wait to be woken up."""
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        entry = (count, future)
-        self._waiters.append(entry)
-        try:
-            async with asyncio.timeout(seconds):
-                await future
-        except TimeoutError:
-            pass
-        finally:
-            if not future.done() or future.cancelled():
-                self._waiters = deque(w for w in self._waiters if w is not entry)
-
-    def _wake(self, messages: int | None = None) -> None:
-        """Wake up as many waiters as there are messages for; all of them when it isn't known."""
-        self._readied += 1
-        while self._waiters and (messages is None or messages > 0):
-            count, future = self._waiters.popleft()
-            if not future.done():
-                future.set_result(None)
-                if messages is not None:
-                    messages -= count
+        self.line.wake(sum(map(len, wanted.values())))
 
     # Filling
 
@@ -254,12 +260,12 @@ class Window:
             self._refused = False
             self.nudge()
         if filled:
-            self._wake()
+            self.line.wake_next()
 
     def _demand(self) -> None:
         """Fill in the background if there is a use for it."""
         ahead = self._held < AHEAD * self.shelf.messages_max and self._is_asked()
-        if (ahead or self._waiters or self._may_share()) and self._may_fill():
+        if (ahead or self.line or self._may_share()) and self._may_fill():
             self._start_fill()
 
     def _may_fill(self) -> bool:
@@ -327,7 +333,7 @@ class Window:
         self._arm()
         self._full = not (filled.drained or filled.brought or freed)
         if filled.brought:
-            self._wake(filled.brought)
+            self.line.wake(filled.brought)
         return filled
 
     async def _look(self) -> bool:
@@ -352,7 +358,7 @@ class Window:
             sought = await self._log.seek(self.group, start)
             await self._go_on_as(sought.group)
         self.nudge()
-        self._wake()
+        self.line.wake_all()
         return sought
 
     async def follow(self, group: Group) -> None:
@@ -361,7 +367,7 @@ class Window:
             async with self.still:
                 await self._go_on_as(group)
             self.nudge()
-            self._wake()
+            self.line.wake_all()
 
     async def _group_now(self) -> Group:
         """The group as the log has it, if it can be reached."""
@@ -391,7 +397,7 @@ class Window:
         self._held = max(0, self._held - messages)
         self._full = False
         for _ in range(partitions):
-            self._wake(1)
+            self.line.wake(1)
 
     def come_due(self, due_at: int) -> None:
         """Something comes back at a time."""
@@ -401,7 +407,7 @@ class Window:
         self._drained = False
         if due_at > self._clock.now():
             self._arm()
-        elif self._waiters:
+        elif self.line:
             self.nudge()
 
     # Looking
@@ -454,7 +460,8 @@ class Window:
         )
         self._arm()
         self.nudge()
-        self._wake()  # on a shared shelf another server may have released something, or freed a partition
+        # On a shared shelf another server may have released something, or freed a partition.
+        self.line.wake_next()
 
     async def beat(self) -> None:
         """Say to the log that what we hold is in use, and ask it again about everything."""
@@ -472,7 +479,7 @@ class Window:
 
     async def _give_up_when_idle(self) -> None:
         """Give back what is ready when nobody has asked for long: another server may have the workers."""
-        if self._waiters or self._is_asked() or self.tiers.own.epoch is None or self._filling is not None:
+        if self.line or self._is_asked() or self.tiers.own.epoch is None or self._filling is not None:
             return
         # Nothing is awaited for long until the shelf is empty, so nobody takes anything in between.
         flows = (await self.tiers.own.warm.stats(self.tiers.own.shelf)).flows
@@ -490,7 +497,7 @@ class Window:
 
     def _arm(self) -> None:
         """Wake up when the next thing is due."""
-        due = self._next_due_at if self._waiters or self._is_asked() else None
+        due = self._next_due_at if self.line or self._is_asked() else None
         at = min([t for t in (due, self._next_expiry) if t is not None], default=None)
         if at is not None and at != NO_TIME:
             self._call_later(max(0.005, (at - self._clock.now()) / SECOND))
@@ -524,7 +531,7 @@ class Window:
         self._closed = True
         if self._timer is not None:
             self._timer.cancel()
-        self._wake()
+        self.line.wake_all()
         tasks = [*self._jobs, *([self._filling] if self._filling else [])]
         await asyncio.gather(*tasks, return_exceptions=True)
         for tier in self.tiers.all:

@@ -91,7 +91,7 @@ def _tasks(store: LogStore) -> list[asyncio.Task[Any]]:
 async def all_waiting(store: LogStore, count: int = 1) -> None:
     """Return once so many workers wait for tasks."""
     async with asyncio.timeout(10):
-        while sum(len(w._waiters) for w in store._windows.values()) < count:  # noqa: ASYNC110 - no event for it
+        while sum(len(w.line) for w in store._windows.values()) < count:  # noqa: ASYNC110 - no event for it
             await asyncio.sleep(0)
 
 

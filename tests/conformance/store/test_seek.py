@@ -141,7 +141,7 @@ async def test_a_server_notices_by_itself_when_its_workers_have_all_that_is_void
     await rig.store.get_task("q", 6)
     other = await rig.open()
     await other.seek("q", "workers", "earliest")
-    await rig.store._keep_up()
+    await rig.store._rounds._keep_up()
     assert await rig.store.running() == []
     assert len(await gathered(6, rig.store, other)) == 6
 
@@ -173,9 +173,9 @@ async def test_tasks_taken_since_are_not_lost_when_others_notice(shared_rig: Sto
     await other.seek("q", "workers", "earliest")
     tasks = await gathered(3, other)
 
-    await rig.store._keep_up()
+    await rig.store._rounds._keep_up()
     await rig.store.tick()
-    await rig.store._keep_up()
+    await rig.store._rounds._keep_up()
 
     await other.done_task(tasks)
     assert (await counts(other)).done == 3

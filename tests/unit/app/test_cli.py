@@ -45,3 +45,14 @@ def test_an_interrupt_ends_with_status_130() -> None:
 
     command = Command(name="probe", summary="be interrupted", run=run)
     assert main(["probe"], known=[command]) == 130
+
+
+def test_a_verb_of_a_noun_runs_and_a_noun_alone_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs = (Command("one", "give 1", lambda _: 1), Command("two", "give 2", lambda _: 2))
+    noun = Command("noun", "give numbers", verbs=verbs)
+    assert main(["noun", "two"], known=[noun]) == 2
+    assert main(["noun", "one"], known=[noun]) == 1
+    with pytest.raises(SystemExit) as exit_info:
+        main(["noun"], known=[noun])
+    assert exit_info.value.code == 2
+    assert "verb" in capsys.readouterr().err

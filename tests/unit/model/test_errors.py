@@ -7,11 +7,14 @@ import pytest
 from forebay.model import (
     Conflict,
     Corrupt,
+    Forbidden,
     ForebayError,
     LeaseLost,
     Misconfigured,
     Rejected,
     TooLarge,
+    TooMany,
+    Unauthorized,
     Unavailable,
     UnknownGroup,
     UnknownQueue,
@@ -19,10 +22,13 @@ from forebay.model import (
 
 TREE = [
     (Rejected, 400, "rejected"),
+    (Unauthorized, 401, "rejected"),
+    (Forbidden, 403, "rejected"),
     (UnknownQueue, 404, "rejected"),
     (UnknownGroup, 404, "rejected"),
     (TooLarge, 413, "rejected"),
     (Unavailable, 503, "unavailable"),
+    (TooMany, 429, "unavailable"),
     (Conflict, 409, "conflict"),
     (LeaseLost, 409, "conflict"),
     (Corrupt, 500, "corrupt"),
@@ -51,7 +57,10 @@ def test_the_five_branches_are_all_there_is() -> None:
         Unavailable("down", hint="wait", retry_after_seconds=1.5),
         LeaseLost("gone"),
         Corrupt("damaged", hint="look", queue="orders", first=5, last=9),
-        Misconfigured("no such file"),
+        Misconfigured("no such file", hint="make it", key="file"),
+        Unauthorized("no valid key", hint="show one", reason="expired"),
+        Forbidden("not yours"),
+        TooMany("too often", retry_after_seconds=0.25),
     ],
 )
 def test_errors_survive_pickling_with_all_they_carry(error: ForebayError) -> None:

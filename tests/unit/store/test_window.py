@@ -94,7 +94,7 @@ async def test_a_worker_woken_and_cancelled_at_once_passes_it_on(store: LogStore
     await all_waiting(store, 2)
     window = next(iter(store._windows.values()))
     await store.release(held)
-    assert len(window._waiters) == 1, "one of them is woken"
+    assert len(window.line) == 1, "one of them is woken"
     first.cancel()
     async with asyncio.timeout(5):
         assert data(await second) == ["a"]
@@ -361,7 +361,7 @@ async def test_a_full_shelf_of_bytes_leaves_the_rest_in_the_log(store: LogStore,
 async def test_the_ticker_survives_what_a_window_raises(
     store: LogStore, log: MemoryLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("forebay.store.store.TICK_SECONDS", 0.0)
+    monkeypatch.setattr("forebay.store.rounds.TICK_SECONDS", 0.0)
     await store.create_queue("orders")
     await store.get_task("orders")
     reported: list[str] = []
@@ -373,7 +373,7 @@ async def test_the_ticker_survives_what_a_window_raises(
         raise AssertionError("a bug")
 
     log.heartbeat = broken  # type: ignore[method-assign,assignment]
-    ticking = asyncio.create_task(store._tick_forever())
+    ticking = asyncio.create_task(store._rounds.run())
     async with asyncio.timeout(5):
         await calls.acquire()
         await calls.acquire()

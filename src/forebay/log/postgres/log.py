@@ -33,6 +33,7 @@ from forebay.log.marking import Marking
 from forebay.log.postgres.counting import stats
 from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.durability import Disk
+from forebay.log.postgres.finding import find
 from forebay.log.postgres.flows import flows
 from forebay.log.postgres.inbox import sweep
 from forebay.log.postgres.letters import change_letters
@@ -61,6 +62,7 @@ from forebay.log.values import (
     Claimed,
     DeadLetter,
     FlowCount,
+    Found,
     Group,
     Mark,
     Outcome,
@@ -465,6 +467,9 @@ class PostgresLog:
             await _check_group(connection, group)
             rows = await connection.fetch(SQL["outcomes"], group.number, first, limit)
         return [decode_outcome(*row) for row in rows]
+
+    async def find(self, message_id: int) -> Found:
+        return await find(self._database, SQL, self._now(), message_id)
 
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         low, high = pack(queue.number, 1), pack(queue.number, SEQUENCE_MAX)

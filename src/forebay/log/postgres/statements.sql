@@ -265,6 +265,54 @@ WHERE grp = $1 AND block_last = (
 )
 ORDER BY at, first LIMIT $3
 
+-- name: queue_found
+SELECT q.number, q.name, q.settings, q.created_at, q.ordered, q.floor, h.next
+FROM forebay.queue AS q, LATERAL (
+    SELECT next FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE q.number = $1 AND NOT q.deleted
+
+-- name: block_of
+SELECT last, count, id, appended_at, partition, body
+FROM forebay.block WHERE last >= $1 ORDER BY last LIMIT 1
+
+-- name: groups_found
+SELECT g.number, g.queue, g.name, g.start, c.position, l.position AS lane
+FROM forebay.consumer_group AS g
+LEFT JOIN forebay.lane AS l ON l.grp = g.number AND l.partition = $2, LATERAL (
+    SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS c
+WHERE g.queue = $1 ORDER BY g.number
+
+-- name: claims_at
+-- Claims that hold message $3 and begin at $2 or after it.
+SELECT grp, first, owner, due_at, attempts, done, handed FROM forebay.claim
+WHERE grp = ANY ($1::int[]) AND first BETWEEN $2 AND $3 AND first + count > $3
+
+-- name: letters_at
+SELECT grp, died_at, reason, attempts, body, state, changed_at FROM forebay.dead_letter
+WHERE grp = ANY ($1::int[]) AND message_id = $2
+
+-- name: outcomes_at
+-- Those on claims that hold a message, newest first. The block may have been dropped: of a group's blocks
+-- that have outcomes, it is the first that ends at or after the message, if any.
+SELECT o.grp, o.first, o.at, o.count, o.body
+FROM unnest($1::int[]) AS g (number), LATERAL (
+    SELECT block_last FROM forebay.outcome
+    WHERE grp = g.number AND block_last >= $2 ORDER BY block_last LIMIT 1
+) AS b, LATERAL (
+    SELECT grp, first, at, count, body FROM forebay.outcome
+    WHERE grp = g.number AND block_last = b.block_last AND first <= $2 AND first + count > $2
+    ORDER BY at DESC, first DESC LIMIT $3
+) AS o
+ORDER BY o.grp, o.at DESC, o.first DESC
+
+-- name: quarantined_at
+SELECT EXISTS (
+    SELECT FROM (SELECT first, count FROM forebay.quarantine WHERE first <= $1 ORDER BY first DESC LIMIT 1) AS q
+    WHERE q.first + q.count > $1
+)
+
 -- name: quarantined
 SELECT first, count, id, appended_at, partition, body
 FROM forebay.quarantine WHERE first >= $1 AND first < $2 ORDER BY first

@@ -16,7 +16,17 @@ from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.intake import Answer, resolve
 from forebay.log.marking import Marking
 from forebay.log.seeking import check_start
-from forebay.log.sqlite import catalogue, handing, letters, reading, seeking, staging, upkeep, versions
+from forebay.log.sqlite import (
+    catalogue,
+    finding,
+    handing,
+    letters,
+    reading,
+    seeking,
+    staging,
+    upkeep,
+    versions,
+)
 from forebay.log.sqlite.connection import Session, Transaction
 from forebay.log.sqlite.errors import closed
 from forebay.log.sqlite.handing import SECOND
@@ -27,6 +37,7 @@ from forebay.log.values import (
     Claimed,
     DeadLetter,
     FlowCount,
+    Found,
     Group,
     Mark,
     Outcome,
@@ -277,6 +288,9 @@ class SqliteLog:
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
         return await self._read(lambda tx: reading.outcomes(tx, group, first, limit))
+
+    async def find(self, message_id: int) -> Found:
+        return await self._read(lambda tx: finding.find(tx, message_id, self._clock.now()))
 
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return await self._read(lambda tx: reading.quarantined(tx, queue))

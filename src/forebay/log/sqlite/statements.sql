@@ -438,6 +438,29 @@ VALUES (
 SELECT first, at, count, body FROM outcome
 WHERE group_number = ?1 AND block_last = ?2 ORDER BY number LIMIT ?3
 
+-- name: outcomes_at
+-- Those on claims that hold a message, newest first. The block may have been dropped: of the groups' blocks
+-- that have outcomes, it is the first that ends at or after the message, if any.
+SELECT first, at, count, body FROM outcome
+WHERE group_number = ?1 AND first <= ?2 AND first + count > ?2 AND block_last =
+    (SELECT min(block_last) FROM outcome WHERE group_number = ?1 AND block_last >= ?2)
+ORDER BY number DESC LIMIT ?3
+
+-- name: claims_at
+-- Claims that hold a message and begin at ?2 or after it.
+SELECT first, owner, due_at, attempts, done, handed FROM claim
+WHERE group_number = ?1 AND first BETWEEN ?2 AND ?3 AND first + count > ?3
+
+-- name: letter_at
+SELECT died_at, reason, attempts, body, state, changed_at FROM dead_letter
+WHERE group_number = ?1 AND message_id = ?2
+
+-- name: block_of
+SELECT last, count, appended_at, id, partition, body FROM block WHERE last >= ?1 ORDER BY last LIMIT 1
+
+-- name: quarantined_at
+SELECT first, count FROM quarantine WHERE first <= ?1 ORDER BY first DESC LIMIT 1
+
 -- name: old_outcomes
 SELECT block_last, number, at FROM outcome
 WHERE group_number = ?1 ORDER BY block_last, number LIMIT ?2

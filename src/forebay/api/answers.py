@@ -1,0 +1,47 @@
+"""Answers: a status, a value, and how it is written in the encoding that the caller wants."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import msgspec
+
+from forebay.wire.media import JSON, MSGPACK
+
+Header = tuple[bytes, bytes]
+encode_json: Final = msgspec.json.Encoder().encode
+encode_msgpack: Final = msgspec.msgpack.Encoder().encode
+_NOTHING: Final[tuple[Header, ...]] = ()
+
+
+class Answer:
+    """What a route answers.
+
+    `value` is written as it is in MessagePack, and as `form(value)` in JSON; bytes are a body already.
+    """
+
+    __slots__ = ("form", "headers", "media", "status", "value")
+
+    def __init__(
+        self,
+        value: Any = None,
+        form: Callable[[Any], Any] | None = None,
+        *,
+        status: int = 200,
+        headers: Sequence[Header] = _NOTHING,
+        media: str | None = None,
+    ) -> None:
+        self.value = value
+        self.form = form
+        self.status = status
+        self.headers = headers
+        self.media = media
+
+    def encoded(self, *, packed: bool) -> tuple[bytes, str]:
+        """The body, and what it is."""
+        if self.media is not None:
+            return self.value, self.media
+        if packed:
+            return encode_msgpack(self.value), MSGPACK
+        return encode_json(self.value if self.form is None else self.form(self.value)), JSON

@@ -1,0 +1,158 @@
+"""One request on its way through the server."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+from forebay.api.bodies import Budget, Receive, Unpacker, Unsupported, pieces, read_body, too_large, unpack
+from forebay.api.decoding import decode_json, decode_msgpack, decode_query, field_names
+from forebay.api.keys import ANYONE, Key
+from forebay.api.routing import Route
+from forebay.wire.media import JSON, MSGPACK_NAMES
+
+if TYPE_CHECKING:
+    from forebay.api.context import Context
+
+T = TypeVar("T")
+
+_CURLS_OWN: Final = "application/x-www-form-urlencoded"
+"""What curl calls any body when nobody says what it is; we take no forms, so nobody means it."""
+_STREAM_BYTES_PER_SECOND: Final = 1 << 14
+"""A stream that is slower than this, for longer than a request may take, is given up."""
+
+
+class Call:
+    """A request: what it asks, whose it is, and until when it may take."""
+
+    __slots__ = (
+        "_budgeted",
+        "_timer",
+        "body_is_read",
+        "context",
+        "id",
+        "key",
+        "params",
+        "receive",
+        "route",
+        "scope",
+    )
+
+    def __init__(self, context: Context, scope: Any, receive: Receive, id: str) -> None:
+        self.context = context
+        self.scope = scope
+        self.receive = receive
+        self.id = id
+        self.params: dict[str, str] = {}
+        self.route: Route
+        self.key: Key = ANYONE
+        self.body_is_read = False
+        self._timer: asyncio.Timeout | None = None
+        self._budgeted = 0
+
+    def header(self, name: bytes) -> str | None:
+        """A header by its name in lower case."""
+        for key, value in self.scope["headers"]:
+            if key == name:
+                text: str = value.decode("latin-1")
+                return text
+        return None
+
+    @property
+    def media(self) -> str:
+        """What the body is, by its Content-Type; JSON when it isn't said, or only by curl's `-d`."""
+        named = (self.header(b"content-type") or JSON).partition(";")[0].strip().lower()
+        return JSON if named == _CURLS_OWN else named
+
+    @property
+    def packed(self) -> bool:
+        """Whether the answer is wanted in MessagePack."""
+        accept = self.header(b"accept")
+        return accept is not None and any(name in accept for name in MSGPACK_NAMES)
+
+    def query(self, form: type[T]) -> T:
+        """The query, by its form."""
+        return decode_query(self.scope["query_string"], form)
+
+    # Time
+
+    def limited_by(self, timer: asyncio.Timeout) -> None:
+        """What ends the call when it takes too long."""
+        self._timer = timer
+
+    def wait_longer(self, seconds: float) -> None:
+        """Allow so many seconds more than a request has, from now on."""
+        if self._timer is not None:
+            limit = self.context.settings.limits.request_seconds
+            self._timer.reschedule(asyncio.get_running_loop().time() + limit + seconds)
+
+    # The body
+
+    async def body(self) -> bytes:
+        """The whole body, unpacked."""
+        limit = self.context.settings.limits.body_bytes_max
+        said = self.header(b"content-length")
+        size = int(said) if said is not None else 0  # the parser has made sure that it is a number
+        if size > limit:
+            raise too_large(limit)
+        self._take(size)
+        body = await read_body(self.receive, limit)
+        self.body_is_read = True
+        encoding = self.header(b"content-encoding")
+        if encoding is not None:
+            body = unpack(body, encoding.strip().lower(), limit)
+        self._take(len(body) - size)
+        return body
+
+    async def stream(self) -> AsyncIterator[bytes]:
+        """The body as it comes, unpacked, without a limit; given up when it comes too slowly."""
+        encoding = (self.header(b"content-encoding") or "").strip().lower()
+        unpacker = Unpacker(encoding, 1 << 50)
+        async for piece in pieces(self.receive):
+            self.wait_longer(len(piece) / _STREAM_BYTES_PER_SECOND)
+            yield unpacker.feed(piece)
+        self.body_is_read = True
+        unpacker.finish()
+
+    async def form(self, form: Any = None) -> Any:
+        """The body, by the form of the route."""
+        body = await self.body()
+        wanted = self.route.body if form is None else form
+        if not body and self.route.body_is_optional:
+            body = b"{}"
+        media = self.media
+        if media == JSON or media.endswith("+json"):
+            return decode_json(body, wanted, field_names(wanted))
+        if media in MSGPACK_NAMES:
+            return decode_msgpack(body, wanted, field_names(wanted))
+        raise self.unsupported()
+
+    def unsupported(self) -> Unsupported:
+        """The body is of a type that the route doesn't take."""
+        text = f"the body is {self.media[:64]!r}"
+        return Unsupported(text, hint=f"send one of: {', '.join(self.route.media)}")
+
+    def _take(self, size: int) -> None:
+        budget: Budget = self.context.budget
+        if size > 0:
+            budget.take(size)
+            self._budgeted += size
+
+    def release(self) -> None:
+        """The call is over."""
+        if self._budgeted:
+            self.context.budget.give(self._budgeted)
+            self._budgeted = 0
+
+    # Who may
+
+    def allow(self, queue: str) -> None:
+        """Raise Forbidden unless the key is for this queue."""
+        if self.route.scope is not None:
+            self.key.check(self.route.scope, queue)
+
+    async def watch(self) -> None:
+        """Return when the client has left."""
+        while (await self.receive())["type"] != "http.disconnect":
+            pass

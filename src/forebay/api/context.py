@@ -1,0 +1,62 @@
+"""What all requests of a server share."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from forebay.api.bodies import Budget
+from forebay.api.counters import Counters
+from forebay.api.gate import Gate
+from forebay.api.settings import ServerSettings
+from forebay.model import Limits, Unavailable
+from forebay.store.seam import Store
+
+
+class Context:
+    """The store behind the server, its settings and its counters."""
+
+    def __init__(
+        self,
+        settings: ServerSettings | None = None,
+        *,
+        limits: Limits | None = None,
+        keys: Gate | None = None,
+        shown: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.settings = settings or ServerSettings()
+        self.limits = limits or Limits()
+        self.keys = keys
+        """Who is let in; None when everybody may do everything."""
+        self.shown = shown or {}
+        """The configuration as it may be seen by others."""
+        self.budget = Budget(self.settings.limits.pending_bytes_max)
+        self.counters = Counters(self)
+        self.draining = asyncio.Event()
+        """Set when the server is about to stop: nobody waits any longer."""
+        self.waiting: set[asyncio.Task[Any]] = set()
+        """Takes that wait for a task."""
+        self.reason = "the store is being opened"
+        """Why there is no store, when there is none."""
+        self.opened: Store | None = None
+        self._names: dict[int, str] = {}
+
+    @property
+    def store(self) -> Store:
+        """The store, or Unavailable."""
+        if self.opened is None:
+            raise Unavailable(self.reason, hint="try again", retry_after_seconds=1.0)
+        return self.opened
+
+    def drain(self) -> None:
+        """The server is about to stop: whoever waits gets nothing."""
+        self.draining.set()
+        for task in self.waiting:
+            task.cancel()
+
+    async def names(self, *numbers: int) -> Mapping[int, str]:
+        """The names of queues by their numbers; those that aren't there are left out."""
+        if any(number not in self._names for number in numbers):
+            self._names = {queue.number: queue.name for queue in await self.store.queues()}
+        return self._names

@@ -1,0 +1,107 @@
+"""What the server counts itself, as Prometheus reads it.
+
+Invariants: counting is adding to a number; names and labels are put together when somebody asks. The labels
+are those of routes and statuses, so there are as many series as the server has, whatever it is sent.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left
+from collections import Counter
+from collections.abc import Iterator
+from itertools import accumulate
+from typing import TYPE_CHECKING, Final
+
+from prometheus_client import CollectorRegistry, generate_latest
+from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.registry import Collector
+
+if TYPE_CHECKING:
+    from prometheus_client import Metric
+
+    from forebay.api.context import Context
+
+_BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
+
+
+class _Durations:
+    __slots__ = ("counts", "sum")
+
+    def __init__(self) -> None:
+        self.counts = [0] * (len(_BOUNDS) + 1)
+        self.sum = 0.0
+
+
+class Counters(Collector):
+    """Numbers that only the server knows."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._registry = CollectorRegistry()
+        self._registry.register(self)
+        self._requests: Counter[tuple[str, str, int]] = Counter()
+        self._durations: dict[str, _Durations] = {}
+        self.errors: Counter[str] = Counter()
+        """By the branch of the error tree."""
+        self.messages: Counter[str] = Counter()
+        """pushed, duplicate, taken, done, retried, buried, released, lost"""
+        self.refused: Counter[str] = Counter()
+        """Connections and requests that were turned away, by why."""
+        self.connections = 0
+
+    def answered(self, method: str, path: str, status: int, seconds: float, *, timed: bool) -> None:
+        """Count a request."""
+        self._requests[method, path, status] += 1
+        if timed:
+            durations = self._durations.get(path)
+            if durations is None:
+                durations = self._durations[path] = _Durations()
+            durations.counts[bisect_left(_BOUNDS, seconds)] += 1
+            durations.sum += seconds
+
+    def text(self) -> bytes:
+        """All numbers, as Prometheus reads them."""
+        return generate_latest(self._registry)
+
+    def collect(self) -> Iterator[Metric]:
+        """Put names and labels to the numbers."""
+        requests = CounterMetricFamily(
+            "forebay_http_requests", "Requests answered.", labels=["method", "route", "status"]
+        )
+        for (method, path, status), count in self._requests.items():
+            requests.add_metric([method, path, str(status)], count)
+        yield requests
+        seconds = HistogramMetricFamily(
+            "forebay_http_request_seconds",
+            "How long requests took, without those that wait.",
+            labels=["route"],
+        )
+        for path, durations in self._durations.items():
+            totals = accumulate(durations.counts)
+            bounds = [*map(str, _BOUNDS), "+Inf"]
+            seconds.add_metric([path], list(zip(bounds, totals, strict=True)), durations.sum)
+        yield seconds
+        yield _labelled("forebay_http_errors", "Problems answered, by kind.", "kind", self.errors)
+        yield _labelled("forebay_http_refused", "What was turned away, by reason.", "reason", self.refused)
+        yield _labelled(
+            "forebay_messages", "Messages that went through, by what was done.", "what", self.messages
+        )
+        keys = self._context.keys
+        if keys is not None:
+            refused = Counter(keys.ring.refused)
+            yield _labelled("forebay_http_unauthorized", "Keys refused, by reason.", "reason", refused)
+        gauges = {
+            "forebay_http_connections": ("Open connections.", self.connections),
+            "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),
+            "forebay_http_pending_bytes": ("Bodies being worked on.", self._context.budget.used),
+            "forebay_ready": ("Whether the store is open.", int(self._context.opened is not None)),
+        }
+        for name, (text, value) in gauges.items():
+            yield GaugeMetricFamily(name, text, value=value)
+
+
+def _labelled(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
+    family = CounterMetricFamily(name, text, labels=[label])
+    for value, count in counts.items():
+        family.add_metric([value], count)
+    return family

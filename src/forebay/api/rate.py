@@ -1,0 +1,84 @@
+"""How often a key may be used: a token bucket, as a pure function on one number per key.
+
+A bucket holds `burst` tokens and gains `rate` a second; a request takes its cost out. Kept is not the
+level but the time at which the bucket is full again, which says the same, needs no ticking, and is one
+float. Times are seconds of a monotonic clock that is passed in.
+
+Invariants: within any span of t seconds at most `burst + rate * t` is let through; who is refused and
+waits as long as told is let through, if nobody else used the key; a clock that jumps back locks nobody out
+for longer than it takes to fill a bucket.
+"""
+
+import math
+from typing import Final
+
+from forebay.api.keys import ANYONE, Key
+from forebay.api.settings import KeySettings
+from forebay.model import TooMany
+
+__all__ = ["RateLimits", "spend"]
+
+_BUCKETS_MAX: Final = 20_000
+"""Buckets that are remembered: twice as many as there may be keys."""
+
+
+def spend(
+    full_at: float, now: float, *, rate: float, burst: float, cost: float = 1.0
+) -> tuple[float, float | None]:
+    """Take `cost` out of a bucket that is full at `full_at`.
+
+    Return when it is full from now on, and None; or when it would be full anyway, and the seconds to wait.
+    A cost over the burst takes a full bucket, since it could never be paid otherwise.
+    """
+    fill_seconds = burst / rate
+    full_at = min(max(full_at, now), now + fill_seconds)
+    after = full_at + min(cost, burst) / rate
+    wait = after - now - fill_seconds
+    # What is left of a token after rounding isn't worth a refusal.
+    if wait > 1e-9 * max(1.0, fill_seconds, abs(now)):
+        return full_at, wait
+    return after, None
+
+
+class RateLimits:
+    """The buckets of all keys; a key's own rate comes before that of the settings."""
+
+    def __init__(self, settings: KeySettings | None = None) -> None:
+        self._settings = settings or KeySettings()
+        self._full_at: dict[str, float] = {}
+        self.refused = 0
+        """Requests that were over a rate."""
+
+    def allow(self, key: Key, now: float, cost: float = 1.0) -> float | None:
+        """Let a request of `key` through and return None, or return the seconds to wait."""
+        if key is ANYONE:
+            # Where there are no keys, everyone would share one bucket.
+            return None
+        rate = key.rate_per_second if key.rate_per_second is not None else self._settings.rate_per_second
+        if rate is None:
+            return None
+        burst = key.burst if key.burst is not None else self._burst(key, rate)
+        full_at = self._full_at.get(key.id, -math.inf)
+        self._full_at[key.id], wait = spend(full_at, now, rate=rate, burst=burst, cost=cost)
+        if len(self._full_at) > _BUCKETS_MAX:
+            # A full bucket is as good as none; keys that went on are few.
+            self._full_at = {id: at for id, at in self._full_at.items() if at > now}
+        if wait is not None:
+            self.refused += 1
+        return wait
+
+    def check(self, key: Key, now: float, cost: float = 1.0) -> None:
+        """Raise TooMany when the request is over the rate of its key."""
+        wait = self.allow(key, now, cost)
+        if wait is not None:
+            raise TooMany(
+                f"key {key.id} is used more often than it may be",
+                hint=f"try again in {wait:.3g} s, and send more messages per request",
+                retry_after_seconds=wait,
+            )
+
+    def _burst(self, key: Key, rate: float) -> float:
+        """The burst of a key that names none: the setting's, unless the key has a rate of its own."""
+        if self._settings.burst is not None and key.rate_per_second is None:
+            return self._settings.burst
+        return max(1.0, rate)

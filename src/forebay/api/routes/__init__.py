@@ -1,0 +1,17 @@
+"""The routes, by what they are about."""
+
+from forebay.api.routes import blocks, groups, health, letters, looking, pushing, queues, taking
+
+ROUTES = (
+    *pushing.ROUTES,
+    *taking.ROUTES,
+    *queues.ROUTES,
+    *groups.ROUTES,
+    *letters.ROUTES,
+    *looking.ROUTES,
+    *blocks.ROUTES,
+    *health.ROUTES,
+)
+"""All that is served."""
+
+__all__ = ["ROUTES"]

@@ -1,0 +1,138 @@
+"""Looking: peek, stats, the ledger, flows, running tasks, and the path of one message."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from forebay.api.answers import Answer
+from forebay.api.calls import Call
+from forebay.api.routing import Route
+from forebay.log.values import Stats
+from forebay.model import parse_message_id, queue_of
+from forebay.store.values import FlowStats, Peeked, Running, StoreStats
+from forebay.wire.forms import Form, PeekedPage, RunningPage, WhereForm, peeked_form, running_form, where_form
+
+
+class PeekQuery(Form, kw_only=True):
+    """How many, and of which group."""
+
+    count: Annotated[int, Meta(ge=1, le=1_000)] = 10
+    group: str = "workers"
+
+
+class LimitQuery(Form, kw_only=True):
+    """How many."""
+
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+
+
+async def peek(call: Call) -> Answer:
+    """What would be handed out next."""
+    query = call.query(PeekQuery)
+    found = await call.context.store.peek(call.params["queue"], query.count, group=query.group)
+
+    def form(found: Sequence[Peeked]) -> PeekedPage:
+        return PeekedPage(messages=[peeked_form(peeked) for peeked in found])
+
+    return Answer(found, form)
+
+
+async def where(call: Call) -> Answer:
+    """The whole path of one message."""
+    id = parse_message_id(call.params["id"])
+    names = await call.context.names(queue_of(id))
+    call.allow(names.get(queue_of(id), ""))
+    return Answer(await call.context.store.where(id), where_form)
+
+
+async def stats(call: Call) -> Answer:
+    """Where the tasks of all queues are."""
+    return Answer(await call.context.store.get_stat())
+
+
+async def ledger(call: Call) -> Answer:
+    """The books of every queue and group."""
+    return Answer(await call.context.store.ledger())
+
+
+async def flows(call: Call) -> Answer:
+    """What waits, by flow."""
+    return Answer(await call.context.store.flow_stats())
+
+
+async def running(call: Call) -> Answer:
+    """Who works on what."""
+    found = await call.context.store.running(call.query(LimitQuery).limit)
+
+    def form(found: Sequence[Running]) -> RunningPage:
+        return RunningPage(running=[running_form(piece) for piece in found])
+
+    return Answer(found, form)
+
+
+_TAG: Final = "Looking"
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "GET",
+        "/v1/queues/{queue}/peek",
+        peek,
+        "Look at what would be handed out next",
+        {200: PeekedPage},
+        scope="read",
+        query=PeekQuery,
+        problems=(404,),
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/messages/{id}",
+        where,
+        "The whole path of one message: block, tier, every attempt, outcome",
+        {200: WhereForm},
+        scope="read",
+        checks_queues=True,
+        problems=(404,),
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/stats",
+        stats,
+        "Where the tasks of all queues are",
+        {200: StoreStats},
+        scope="read",
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/ledger",
+        ledger,
+        "The books of every queue and group",
+        {200: Stats},
+        scope="read",
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/flows",
+        flows,
+        "What waits, warm and cold, by flow",
+        {200: FlowStats},
+        scope="read",
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/running",
+        running,
+        "Tasks that are out with workers, longest first",
+        {200: RunningPage},
+        scope="read",
+        query=LimitQuery,
+        tag=_TAG,
+    ),
+)

@@ -1,0 +1,283 @@
+"""Pushing: messages as a JSON array, as a stream of lines, as MessagePack, or as a whole encoded block.
+
+Invariants: what is answered 201 is durable; a push is written whole or not at all, but for a stream, which is
+written in blocks as it comes and says how far it came; a push with the same Idempotency-Key is the same push.
+"""
+
+from __future__ import annotations
+
+import binascii
+from base64 import b64decode
+from collections.abc import Sequence
+from hashlib import sha256
+from operator import attrgetter
+from typing import Final, Literal
+
+import msgspec
+from msgspec import UNSET
+
+from forebay.api.answers import Answer
+from forebay.api.calls import Call
+from forebay.api.decoding import decode_json, decode_msgpack
+from forebay.api.routing import Route
+from forebay.api.tracing import trace_headers, traced
+from forebay.log.values import Appended
+from forebay.model import (
+    Block,
+    Corrupt,
+    ForebayError,
+    Message,
+    Rejected,
+    SystemClock,
+    UnknownQueue,
+    decode,
+    format_id,
+    mint,
+    parse_id,
+)
+from forebay.wire.forms import Item, PushReceipt, StreamBlock, StreamReceipt, pushed_forms
+from forebay.wire.media import BLOCK, JSON, MSGPACK, MSGPACK_NAMES, NDJSON, NDJSON_NAMES
+
+KEY_CHARACTERS_MAX: Final = 255
+LINE_BLOCK_MESSAGES: Final = 1_000
+"""Lines of a stream that are written together; part of what makes a repeated stream the same."""
+LINE_BLOCK_BYTES: Final = 4 << 20
+_FIELDS: Final = tuple(Item.__struct_fields__)
+_MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
+_SECOND: Final = 1_000_000
+_besides_payload: Final = attrgetter(
+    "partition", "transaction_id", "headers", "start_time", "delay_seconds", "payload_base64"
+)
+_NOTHING_BESIDES: Final = ("", None, None, None, None, UNSET)
+_clock: Final = SystemClock()
+
+
+class Push(msgspec.Struct, frozen=True):
+    """What became of a push, for programs."""
+
+    block: bytes
+    durable: Literal["log", "spool"]
+    appended: Appended
+
+
+async def push(call: Call) -> Answer:
+    """Push messages, all or none of them."""
+    media = call.media
+    if media in NDJSON_NAMES:
+        return await _push_lines(call)
+    key = _key(call)
+    body = await call.body()
+    encoded = None
+    if media == BLOCK:
+        block, encoded = _read_block(body), body
+        if key is not None and _id_for(call, key) != block.id:
+            raise Rejected("the Idempotency-Key is not the block's id", hint="leave it out: the id is enough")
+    else:
+        if media == JSON:
+            items = decode_json(body, list[Item], _FIELDS, many=True)
+            messages = _messages(items)
+        elif media in MSGPACK_NAMES:
+            messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
+        else:
+            raise call.unsupported()
+        if not messages:
+            raise Rejected("there is no message to push", hint="send an array of one or more")
+        messages = traced(messages, trace_headers(call))
+        block = Block.of(messages, id=None if key is None else _id_for(call, key))
+    appended = await append(call, block, encoded)
+    return Answer(Push(block.id, "log", appended), _receipt, status=201)
+
+
+def _receipt(push: Push) -> PushReceipt:
+    return PushReceipt(
+        block=format_id(push.block),
+        durable=push.durable,
+        repeated=push.appended.known,
+        results=pushed_forms(push.appended),
+    )
+
+
+async def append(call: Call, block: Block, body: bytes | None = None) -> Appended:
+    """Write a block to the queue of the call, which is made when it isn't there."""
+    store, queue = call.context.store, call.params["queue"]
+    try:
+        appended = await store.append(queue, block, body)
+    except UnknownQueue:
+        if not call.context.settings.create_queues:
+            raise
+        await store.create_queue(queue)
+        appended = await store.append(queue, block, body)
+    counts = call.context.counters.messages
+    counts["pushed"] += appended.count
+    if appended.duplicates:
+        counts["duplicate"] += len(appended.duplicates)
+    return appended
+
+
+def _read_block(body: bytes) -> Block:
+    try:
+        return decode(body)
+    except Corrupt as error:
+        raise Rejected(f"the body is no block: {error.message}", hint="see docs: the block format") from None
+
+
+def _messages(items: Sequence[Item]) -> list[Message]:
+    if list(map(_besides_payload, items)).count(_NOTHING_BESIDES) == len(items):
+        payloads = [bytes(item.payload) for item in items if item.payload is not UNSET]
+        if len(payloads) == len(items):
+            return list(map(Message, payloads))
+    now = _clock.now()
+    return [_message(item, f"$[{i}]", now) for i, item in enumerate(items)]
+
+
+def _message(item: Item, path: str, now: int) -> Message:
+    """A message out of a form whose fields may contradict each other."""
+    if item.payload is not UNSET and item.payload_base64 is not UNSET:
+        raise Rejected(f"both payload and payload_base64 are given - at `{path}`", hint="give one of them")
+    if item.start_time is not None and item.delay_seconds is not None:
+        raise Rejected(f"both start_time and delay_seconds are given - at `{path}`", hint="give one of them")
+    start_time = item.start_time
+    if item.delay_seconds is not None:
+        start_time = now + round(item.delay_seconds * _SECOND)
+    return Message(_payload(item, path), item.partition, item.transaction_id, item.headers, start_time)
+
+
+def _payload(item: Item, path: str) -> bytes:
+    if item.payload is not UNSET:
+        return bytes(item.payload)
+    if item.payload_base64 is UNSET:
+        raise Rejected(f"there is no payload - at `{path}`", hint="give payload (JSON) or payload_base64")
+    try:
+        return b64decode(item.payload_base64, validate=True)
+    except (binascii.Error, ValueError):
+        raise Rejected(f"this is no base64 - at `{path}.payload_base64`", hint="see RFC 4648") from None
+
+
+# Ids of pushes
+
+
+def _key(call: Call) -> str | None:
+    key = call.header(b"idempotency-key")
+    if key is None:
+        return None
+    if not 0 < len(key) <= KEY_CHARACTERS_MAX:
+        text = f"the Idempotency-Key has {len(key)} characters"
+        raise Rejected(text, hint=f"give 1 to {KEY_CHARACTERS_MAX}, best a UUID")
+    return key
+
+
+def _id_for(call: Call, key: str, part: int = 0) -> bytes:
+    """The block id of a push with this key: the UUID that it is, or one made of it and the queue."""
+    if not part:
+        try:
+            return parse_id(key)
+        except Rejected:
+            pass
+    text = f"{call.params['queue']}\0{part}\0{key}"
+    made = bytearray(sha256(text.encode("utf-8", "surrogateescape")).digest()[:16])
+    made[6] = made[6] & 0x0F | 0x80  # version 8 of RFC 9562: made by our own rule
+    made[8] = made[8] & 0x3F | 0x80
+    return bytes(made)
+
+
+# Streams
+
+
+class StreamBroken(Rejected):
+    """A line of a stream is wrong; `accepted` messages before it are durable."""
+
+    def __init__(self, message: str, *, hint: str | None = None, accepted: int = 0) -> None:
+        super().__init__(message, hint=hint)
+        self.accepted = accepted
+
+
+class _Stream:
+    """Lines on their way into blocks."""
+
+    def __init__(self, call: Call) -> None:
+        self._call = call
+        self._key = _key(call)
+        self._headers = trace_headers(call)
+        self._messages: list[Message] = []
+        self._bytes = 0
+        self._line = 0
+        self.blocks: list[StreamBlock] = []
+        self.accepted = 0
+        self.duplicates = 0
+
+    async def line(self, line: bytes) -> None:
+        self._line += 1
+        if not line.strip():
+            return
+        item = decode_json(line, Item, _FIELDS)
+        self._messages.append(_message(item, "$", _clock.now()))
+        self._bytes += len(line)
+        if len(self._messages) >= LINE_BLOCK_MESSAGES or self._bytes >= LINE_BLOCK_BYTES:
+            await self.flush()
+
+    async def flush(self) -> None:
+        if not self._messages:
+            return
+        id = mint() if self._key is None else _id_for(self._call, self._key, len(self.blocks) + 1)
+        block = Block.of(traced(self._messages, self._headers), id=id)
+        appended = await append(self._call, block)
+        self._messages, self._bytes = [], 0
+        self.accepted += appended.count
+        self.duplicates += len(appended.duplicates)
+        self.blocks.append(
+            StreamBlock(
+                block=format_id(block.id),
+                first=str(appended.first),
+                count=appended.count,
+                duplicates=len(appended.duplicates),
+            )
+        )
+
+    def broken(self, error: ForebayError) -> ForebayError:
+        if not isinstance(error, Rejected):
+            error.accepted = self.accepted  # type: ignore[attr-defined]
+            return error
+        text = f"line {self._line}: {error.message}"
+        return StreamBroken(text, hint=error.hint, accepted=self.accepted)
+
+
+async def _push_lines(call: Call) -> Answer:
+    stream, rest = _Stream(call), b""
+    limit = call.context.limits.message_bytes_max * 2 + (64 << 10)
+    try:
+        async for piece in call.stream():
+            *lines, rest = (rest + piece).split(b"\n")
+            for line in lines:
+                await stream.line(line)
+            if len(rest) > limit:
+                raise Rejected(f"the line is over {limit} bytes", hint="end lines with a newline")
+        await stream.line(rest)
+        await stream.flush()
+    except ForebayError as error:
+        raise stream.broken(error) from None
+    return Answer(
+        StreamReceipt(
+            durable="log", accepted=stream.accepted, duplicates=stream.duplicates, blocks=stream.blocks
+        ),
+        status=201,
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "POST",
+        "/v1/queues/{queue}/messages",
+        push,
+        "Push messages",
+        {201: PushReceipt | StreamReceipt},
+        scope="push",
+        body=list[Item],
+        media=(JSON, NDJSON, MSGPACK, BLOCK),
+        problems=(404, 409, 413, 415),
+        headers={
+            "Idempotency-Key": "Makes the push repeatable: a UUID, or any text of up to 255 characters",
+            "traceparent": "Carried in the messages' headers (W3C Trace Context)",
+        },
+        tag="Messages",
+    ),
+)

@@ -1,0 +1,266 @@
+"""Taking tasks, with waiting, and settling them.
+
+Invariants: nobody waits for a client that has left, nor while the server stops; what was taken for a client
+that left in that moment goes back, unused.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from typing import Annotated, Final
+
+from msgspec import Meta
+
+from forebay.api.answers import Answer
+from forebay.api.bodies import Gone
+from forebay.api.calls import Call
+from forebay.api.routing import Route, Run
+from forebay.model import Rejected, SystemClock, parse_message_id, queue_of
+from forebay.store.values import Retry, Task, Ticket
+from forebay.warm.values import Lease
+from forebay.wire.forms import (
+    BuryForm,
+    DoneForm,
+    ExtendForm,
+    Form,
+    ReleaseForm,
+    RetriesForm,
+    RetryForm,
+    Seconds,
+    Settled,
+    SettleForm,
+    TakeForm,
+    Tasks,
+    TicketForm,
+    task_forms,
+)
+from forebay.wire.leases import parse_lease
+
+_SECOND: Final = 1_000_000
+_clock: Final = SystemClock()
+
+
+class TakeOneForm(Form, kw_only=True):
+    """What to take from the queue in the path."""
+
+    count: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    group: str = "workers"
+    worker: Annotated[str, Meta(max_length=255)] | None = None
+    wait_seconds: Seconds = 0.0
+    visibility_seconds: Seconds | None = None
+
+
+async def take(call: Call) -> Answer:
+    """Take tasks from several queues."""
+    form: TakeForm = await call.form()
+    for queue in form.queues:
+        call.allow(queue)
+    return await _take(call, form.queues, form)
+
+
+async def take_one(call: Call) -> Answer:
+    """Take tasks from one queue."""
+    form: TakeOneForm = await call.form()
+    return await _take(call, call.params["queue"], form)
+
+
+async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOneForm) -> Answer:
+    context = call.context
+    limits = context.settings.limits
+    if form.count > limits.take_count_max:
+        text = f"{form.count} tasks are more than may be taken at once"
+        raise Rejected(text, hint=f"ask for up to {limits.take_count_max}")
+    wait = min(form.wait_seconds, limits.wait_seconds_max)
+    taking = context.store.get_task(
+        queues if isinstance(queues, str) or len(queues) > 1 else queues[0],
+        form.count,
+        group=form.group,
+        worker=form.worker or _client(call),
+        wait_seconds=wait,
+        visibility_seconds=form.visibility_seconds,
+    )
+    tasks = await (_waited(call, asyncio.create_task(taking), wait) if wait > 0 else taking)
+    context.counters.messages["taken"] += len(tasks)
+    names = await context.names(*{task.queue_num for task in tasks}) if tasks else {}
+    return Answer(tasks, lambda tasks: Tasks(tasks=task_forms(tasks, names)))
+
+
+async def _waited(call: Call, taking: asyncio.Task[list[Task]], seconds: float) -> list[Task]:
+    """Wait for tasks, unless the client leaves or the server stops."""
+    context = call.context
+    call.wait_longer(seconds)
+    watching = asyncio.create_task(call.watch())
+    watching.add_done_callback(lambda _: taking.cancel())
+    context.waiting.add(taking)
+    try:
+        tasks = await taking
+    except asyncio.CancelledError:
+        if not taking.cancelled() or (task := asyncio.current_task()) is None or task.cancelling():
+            taking.cancel()
+            raise
+        if watching.done():
+            raise Gone from None
+        return []
+    finally:
+        context.waiting.discard(taking)
+        watching.cancel()
+    if watching.done() and not watching.cancelled() and tasks:
+        await context.store.release(tasks)
+        raise Gone
+    return tasks
+
+
+def _client(call: Call) -> str:
+    """Who takes, when he doesn't say."""
+    client = call.scope.get("client")
+    return f"{client[0]}:{client[1]}" if client else "unknown"
+
+
+# Settling
+
+
+async def done(call: Call) -> Answer:
+    """Tasks are done."""
+    form: DoneForm = await call.form()
+    tickets = await _tickets(call, form.tasks)
+    await call.context.store.done_task(tickets)
+    return _settled(call, "done", len(tickets))
+
+
+async def retry(call: Call) -> Answer:
+    """Tasks come back."""
+    form: RetriesForm = await call.form()
+    default = _time_of(form.start_time, form.delay_seconds, "$") or _clock.now()
+    retries = await _retries(call, form.tasks, default)
+    await call.context.store.settle(retry=retries)
+    return _settled(call, "retried", len(retries))
+
+
+async def bury(call: Call) -> Answer:
+    """Tasks become dead letters."""
+    form: BuryForm = await call.form()
+    tickets = await _tickets(call, form.tasks)
+    await call.context.store.bury(tickets, form.reason)
+    return _settled(call, "buried", len(tickets))
+
+
+async def release(call: Call) -> Answer:
+    """Tasks go back unused."""
+    form: ReleaseForm = await call.form()
+    tickets = await _tickets(call, form.tasks)
+    await call.context.store.release(tickets)
+    return _settled(call, "released", len(tickets))
+
+
+async def extend(call: Call) -> Answer:
+    """Tasks are kept for longer."""
+    form: ExtendForm = await call.form()
+    tickets = await _tickets(call, form.tasks)
+    await call.context.store.extend(tickets, form.seconds)
+    return _settled(call, "extended", len(tickets))
+
+
+async def settle(call: Call) -> Answer:
+    """Several outcomes in one write."""
+    form: SettleForm = await call.form()
+    finished, buried = await _tickets(call, form.done), await _tickets(call, form.bury)
+    released, retried = await _tickets(call, form.release), await _retries(call, form.retry, _clock.now())
+    await call.context.store.settle(
+        done=finished, retry=retried, bury=buried, release=released, reason=form.reason
+    )
+    counts = {
+        "done": len(finished), "retried": len(retried), "buried": len(buried), "released": len(released),
+    }  # fmt: skip
+    call.context.counters.messages.update(counts)
+    return Answer(Settled(settled=sum(counts.values())))
+
+
+def _settled(call: Call, what: str, count: int) -> Answer:
+    call.context.counters.messages[what] += count
+    return Answer(Settled(settled=count))
+
+
+async def _tickets(call: Call, forms: Iterable[TicketForm]) -> list[Ticket]:
+    """Tickets out of their forms; whoever may not take from a queue may not settle there."""
+    leases: dict[str | Lease, Lease] = {}
+    tickets = []
+    for form in forms:
+        lease = leases.get(form.lease)
+        if lease is None:
+            lease = form.lease if isinstance(form.lease, Lease) else parse_lease(form.lease)
+            leases[form.lease] = lease
+        id = form.id if isinstance(form.id, int) else parse_message_id(form.id)
+        tickets.append(Ticket(id, lease))
+    if call.key.queues:
+        numbers = {queue_of(lease.first) for lease in leases.values()}
+        names = await call.context.names(*numbers)
+        for number in numbers:
+            call.allow(names.get(number, ""))
+    return tickets
+
+
+async def _retries(call: Call, forms: Sequence[RetryForm], default: int) -> list[Retry]:
+    tickets = await _tickets(call, forms)
+    times = [
+        _time_of(form.start_time, form.delay_seconds, f"$.tasks[{i}]") or default
+        for i, form in enumerate(forms)
+    ]
+    return [Retry(ticket, time) for ticket, time in zip(tickets, times, strict=True)]
+
+
+def _time_of(start_time: int | None, delay_seconds: float | None, path: str) -> int | None:
+    if start_time is not None and delay_seconds is not None:
+        raise Rejected(f"both start_time and delay_seconds are given - at `{path}`", hint="give one of them")
+    return start_time if delay_seconds is None else _clock.now() + round(delay_seconds * _SECOND)
+
+
+def _settling(path: str, run: Run, summary: str, body: type[Form]) -> Route:
+    return Route(
+        "POST",
+        path,
+        run,
+        summary,
+        {200: Settled},
+        scope="take",
+        checks_queues=True,
+        body=body,
+        problems=(404, 409, 413, 415),
+        tag="Tasks",
+    )
+
+
+ROUTES: Final[tuple[Route, ...]] = (
+    Route(
+        "POST",
+        "/v1/take",
+        take,
+        "Take tasks from several queues; waits for the first one",
+        {200: Tasks},
+        scope="take",
+        checks_queues=True,
+        body=TakeForm,
+        problems=(404, 413, 415),
+        tag="Tasks",
+        waits=True,
+    ),
+    Route(
+        "POST",
+        "/v1/queues/{queue}/take",
+        take_one,
+        "Take tasks from one queue; waits for the first one",
+        {200: Tasks},
+        scope="take",
+        body=TakeOneForm,
+        body_is_optional=True,
+        problems=(404, 413, 415),
+        tag="Tasks",
+        waits=True,
+    ),
+    _settling("/v1/done", done, "Tasks are done", DoneForm),
+    _settling("/v1/retry", retry, "Tasks come back, at once or later", RetriesForm),
+    _settling("/v1/bury", bury, "Tasks become dead letters", BuryForm),
+    _settling("/v1/release", release, "Tasks go back unused; no attempt is counted", ReleaseForm),
+    _settling("/v1/extend", extend, "Keep tasks for longer", ExtendForm),
+    _settling("/v1/settle", settle, "Several outcomes in one write", SettleForm),
+)

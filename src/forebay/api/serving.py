@@ -1,0 +1,144 @@
+"""Running the server: the port is open at once, the store as soon as it can be; stopping in order.
+
+Invariants: a store that is away at the start is tried again, and requests are told so meanwhile; the first
+signal ends waiting and lets requests finish within their deadline, the second hurries; what was answered is
+durable whatever comes first.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import logging
+import resource
+import signal
+import socket
+from collections.abc import Callable, Iterator
+from contextlib import AbstractAsyncContextManager, AsyncExitStack
+from typing import Final
+
+import uvicorn
+
+from forebay.api.application import Application
+from forebay.api.context import Context
+from forebay.api.protocol import bounded
+from forebay.api.routes import ROUTES
+from forebay.api.settings import split_listen
+from forebay.model import Misconfigured, Unavailable, cancel
+from forebay.store.seam import Store
+
+logger: Final = logging.getLogger("forebay.api")
+_AGAIN_SECONDS: Final = 1.0
+_BACKLOG: Final = 4_096
+
+
+class _Uvicorn(uvicorn.Server):
+    """uvicorn without its signal handlers: ours know what is to be ended first."""
+
+    @contextlib.contextmanager
+    def capture_signals(self) -> Iterator[None]:
+        """Leave the signals alone."""
+        yield
+
+
+class HttpServer:
+    """A server on a socket. `ready` is set once the store is open."""
+
+    def __init__(
+        self,
+        context: Context,
+        make_store: Callable[[], AbstractAsyncContextManager[Store]],
+        sock: socket.socket,
+    ) -> None:
+        self.context = context
+        self.ready = asyncio.Event()
+        self._make_store = make_store
+        self._socket = sock
+        limits, settings = context.settings.limits, context.settings
+        _raise_files_limit(limits.connections_max)
+        self._uvicorn = _Uvicorn(
+            uvicorn.Config(
+                Application(context, ROUTES),
+                http=bounded(limits, context.counters),  # type: ignore[arg-type]
+                ws="none",
+                loop="none",
+                lifespan="off",
+                log_config=None,
+                access_log=False,
+                server_header=False,
+                proxy_headers=False,
+                backlog=_BACKLOG,
+                timeout_keep_alive=int(limits.idle_seconds),
+                timeout_graceful_shutdown=int(limits.shutdown_seconds),
+                ssl_certfile=settings.tls_certificate,
+                ssl_keyfile=settings.tls_key,
+            )
+        )
+
+    def stop(self) -> None:
+        """Stop in order; asked again, at once."""
+        if self.context.draining.is_set():
+            self._uvicorn.force_exit = True
+        self.context.drain()
+        self._uvicorn.should_exit = True
+
+    async def run(self) -> None:
+        """Serve until `stop`."""
+        async with AsyncExitStack() as stack:
+            opening = asyncio.create_task(self._open(stack))
+            serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
+            try:
+                await asyncio.wait([opening, serving], return_when=asyncio.FIRST_COMPLETED)
+                if opening.done() and opening.exception() is not None:
+                    self.stop()
+                await serving
+            finally:
+                await cancel(serving, opening)
+                self.context.opened = None
+                self.context.reason = "the server is stopping"
+        if not opening.cancelled() and (error := opening.exception()) is not None:
+            raise error
+
+    async def _open(self, stack: AsyncExitStack) -> None:
+        """Open the store; again and again while it is away."""
+        while True:
+            try:
+                store = await stack.enter_async_context(self._make_store())
+            except Unavailable as error:
+                self.context.reason = f"the store can't be opened: {error.message}"
+                logger.warning("%s; it is tried again", self.context.reason)
+                await asyncio.sleep(_AGAIN_SECONDS)
+            else:
+                self.context.opened = store
+                self.ready.set()
+                return
+
+    def handle_signals(self) -> None:
+        """Let SIGTERM and SIGINT stop the server."""
+        loop = asyncio.get_running_loop()
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, self.stop)
+
+
+def listen(address: str) -> socket.socket:
+    """A socket at `host:port`; port 0 takes a free one."""
+    host, port = split_listen(address)
+    family = socket.AF_INET6 if ":" in host else socket.AF_INET
+    sock = socket.socket(family, socket.SOCK_STREAM)
+    try:
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.bind((host, port))
+    except OSError as error:
+        sock.close()
+        text = f"can't listen on {address}: {error.strerror}"
+        raise Misconfigured(text, hint="is another server running? choose another with --listen") from None
+    return sock
+
+
+def _raise_files_limit(connections: int) -> None:
+    """Allow as many open files as connections need, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 1_000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -1,0 +1,148 @@
+"""From texts to one validated value: the last source that speaks of a setting decides."""
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any, Final
+
+import msgspec
+from msgspec import inspect
+
+from forebay.app.configuring.faults import Fault, Given, misconfigured
+from forebay.app.configuring.schema import SETTINGS, Setting
+from forebay.app.configuring.sources import from_environment, from_file
+from forebay.app.configuring.texts import parse, shown
+from forebay.app.settings import Settings
+from forebay.model import Misconfigured, Rejected, redact
+
+__all__ = ["DEFAULT", "Loaded", "Reading", "Row", "load_settings", "read_settings"]
+
+DEFAULT: Final = "default"
+
+
+class Row(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting as it may be shown: no secret is in it."""
+
+    key: str
+    value: Any
+    """For programs: sizes in bytes, durations in seconds."""
+    text: str
+    """For people, as it could be written in a file."""
+    source: str
+
+
+class Loaded(msgspec.Struct, frozen=True, kw_only=True):
+    """Settings that hold, and where each comes from, by path."""
+
+    settings: Settings
+    origins: Mapping[str, str]
+
+    def rows(self) -> list[Row]:
+        """Every setting, for people and for `GET /v1/config`."""
+        return [self._row(path) for path in SETTINGS]
+
+    def _row(self, path: str) -> Row:
+        value: Any = self.settings
+        for name in path.split("."):
+            value = getattr(value, name)
+        text = shown(SETTINGS[path], value)
+        safe = redact(value) if isinstance(value, str) else value
+        return Row(key=path, value=safe, text=text, source=self.origins.get(path, DEFAULT))
+
+
+class Reading(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of reading: settings, or everything that is wrong with them."""
+
+    loaded: Loaded | None
+    faults: list[Fault]
+
+
+def load_settings(
+    *,
+    file: Path | None = None,
+    file_source: str = "--config",
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Given] | None = None,
+) -> Loaded:
+    """The settings; Misconfigured says everything that is wrong."""
+    reading = read_settings(file=file, file_source=file_source, environ=environ, flags=flags)
+    if reading.loaded is None:
+        raise misconfigured(reading.faults)
+    return reading.loaded
+
+
+def read_settings(
+    *,
+    file: Path | None = None,
+    file_source: str = "--config",
+    environ: Mapping[str, str] | None = None,
+    flags: Mapping[str, Given] | None = None,
+) -> Reading:
+    """Read a file, then variables, then flags (by path), and check all of it."""
+    found, faults = from_file(file, file_source) if file is not None else ({}, [])
+    variables, more = from_environment(environ or {})
+    faults += more
+    # A value that another one overrides is checked too: a file is right or wrong by itself.
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for given in (found, variables, flags or {}):
+        faults += _take(given, values, origins)
+    build = _Build(values, origins, {fault.key for fault in faults})
+    root = inspect.type_info(Settings)
+    assert isinstance(root, inspect.StructType)
+    settings = build.section(root, "")
+    faults += build.faults
+    if faults or settings is None:
+        return Reading(loaded=None, faults=faults)
+    assert isinstance(settings, Settings)
+    return Reading(loaded=Loaded(settings=settings, origins=origins), faults=[])
+
+
+def _take(given: Mapping[str, Given], values: dict[str, Any], origins: dict[str, str]) -> Iterable[Fault]:
+    faults = []
+    for path, said in given.items():
+        try:
+            values[path] = _value(SETTINGS[path], said.text)
+            origins[path] = said.source
+        except Rejected as error:
+            faults.append(Fault(key=path, source=said.source, message=error.message, hint=error.hint))
+    return faults
+
+
+def _value(setting: Setting, text: str | None) -> Any:
+    if text is None and not setting.optional:
+        raise Rejected("it has no value", hint="give one, or remove the line")
+    return None if text is None else parse(setting, text)
+
+
+class _Build:
+    """Makes the structs, from the inside out; their own checks speak where no part is at fault already."""
+
+    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str], bad: set[str]) -> None:
+        self._values = values
+        self._origins = origins
+        self._bad = bad
+        self.faults: list[Fault] = []
+
+    def section(self, struct: inspect.StructType, prefix: str) -> msgspec.Struct | None:
+        """The struct of a section, or None when something in it is wrong."""
+        parts: dict[str, Any] = {}
+        whole = True
+        for field in struct.fields:
+            path = prefix + field.name
+            if isinstance(field.type, inspect.StructType):
+                parts[field.name] = self.section(field.type, f"{path}.")
+                whole = whole and parts[field.name] is not None
+            elif path in self._values:
+                parts[field.name] = self._values[path]
+            whole = whole and path not in self._bad
+        try:
+            return struct.cls(**parts) if whole else None
+        except Misconfigured as error:
+            self.faults.append(self._fault(error, prefix))
+            return None
+
+    def _fault(self, error: Misconfigured, prefix: str) -> Fault:
+        path = prefix + (error.key or "")
+        said = [source for other, source in self._origins.items() if other.startswith(prefix)]
+        source = self._origins.get(path) or (said[0] if said else DEFAULT)
+        return Fault(key=path.removesuffix("."), source=source, message=error.message, hint=error.hint)

@@ -1,0 +1,123 @@
+"""Every setting there is, read off the structs in `forebay.app.settings`.
+
+The kind of a number follows from its name, as everywhere in Forebay: what ends with `bytes` is a size,
+what ends with `seconds` is a duration (a qualifier like `max` may follow).
+"""
+
+import re
+from collections.abc import Iterator
+from typing import Any, Final, Literal, TypeAlias
+
+import msgspec
+from msgspec import inspect
+
+from forebay.app.settings import Settings
+
+__all__ = ["OTHER_VARIABLES", "SECTIONS", "SETTINGS", "Kind", "Setting", "variable_of"]
+
+Kind: TypeAlias = Literal["size", "duration", "integer", "number", "switch", "choice", "text"]
+
+_SIZE: Final = re.compile(r"_bytes(_max)?$")
+_DURATION: Final = re.compile(r"_seconds(_max)?$")
+
+OTHER_VARIABLES: Final = {
+    "FOREBAY_CONFIG": "The configuration file, where `--config` doesn't name one.",
+    "FOREBAY_STORE": "The store that commands talk to, where `--store` doesn't name one.",
+    "FOREBAY_KEY": "The API key that commands show to a server, where `--key` doesn't name one.",
+}
+"""Variables that are no settings of a server. Any other that begins with FOREBAY_ is a mistake."""
+
+
+class Setting(msgspec.Struct, frozen=True, kw_only=True):
+    """One setting."""
+
+    path: str
+    kind: Kind
+    optional: bool
+    """It may be none."""
+    default: Any
+    least: float | None = None
+    most: float | None = None
+    length_min: int | None = None
+    pattern: str | None = None
+    meaning: str | None = None
+    """What a text must be, in words."""
+    choices: tuple[str, ...] = ()
+    owner: type[msgspec.Struct]
+    """The struct that has it as a field."""
+
+    @property
+    def name(self) -> str:
+        """The last word of the path."""
+        return self.path.rpartition(".")[2]
+
+    @property
+    def variable(self) -> str:
+        """The environment variable that sets it."""
+        return variable_of(self.path)
+
+
+def variable_of(path: str) -> str:
+    """The environment variable of a path: `server.listen` is FOREBAY_SERVER_LISTEN."""
+    return "FOREBAY_" + path.replace(".", "_").upper()
+
+
+def _walk(struct: inspect.StructType, prefix: str, defaults: msgspec.Struct) -> Iterator[Setting]:
+    for field in struct.fields:
+        path, default = f"{prefix}{field.name}", getattr(defaults, field.name)
+        if isinstance(field.type, inspect.StructType):
+            yield from _walk(field.type, f"{path}.", default)
+        else:
+            yield _setting(path, field.type, default, struct.cls)
+
+
+def _setting(path: str, kind: inspect.Type, default: Any, owner: type[msgspec.Struct]) -> Setting:
+    optional = isinstance(kind, inspect.UnionType)
+    if isinstance(kind, inspect.UnionType):
+        (kind,) = (member for member in kind.types if not isinstance(member, inspect.NoneType))
+    meaning: str | None = None
+    if isinstance(kind, inspect.Metadata):
+        meaning = (kind.extra_json_schema or {}).get("description")
+        kind = kind.type
+    return Setting(
+        path=path,
+        kind=_kind(path, kind),
+        optional=optional,
+        default=default,
+        least=getattr(kind, "ge", None),
+        most=getattr(kind, "le", None),
+        length_min=getattr(kind, "min_length", None),
+        pattern=getattr(kind, "pattern", None),
+        meaning=meaning,
+        choices=tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else (),
+        owner=owner,
+    )
+
+
+def _kind(path: str, kind: inspect.Type) -> Kind:
+    if isinstance(kind, inspect.IntType):
+        return "size" if _SIZE.search(path) else "integer"
+    if isinstance(kind, inspect.FloatType):
+        return "duration" if _DURATION.search(path) else "number"
+    if isinstance(kind, inspect.BoolType):
+        return "switch"
+    if isinstance(kind, inspect.LiteralType):
+        return "choice"
+    assert isinstance(kind, inspect.StrType), f"{path} is of a kind that can't be read from text"
+    return "text"
+
+
+def _sections(struct: inspect.StructType, prefix: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    yield prefix.removesuffix("."), tuple(field.name for field in struct.fields)
+    for field in struct.fields:
+        if isinstance(field.type, inspect.StructType):
+            yield from _sections(field.type, f"{prefix}{field.name}.")
+
+
+_ROOT: Final = inspect.type_info(Settings)
+assert isinstance(_ROOT, inspect.StructType)
+
+SETTINGS: Final = {setting.path: setting for setting in _walk(_ROOT, "", Settings())}
+"""All settings by path, in the order of the structs."""
+SECTIONS: Final = dict(_sections(_ROOT, ""))
+"""The names in each section, by its path; the whole is the section with the empty path."""

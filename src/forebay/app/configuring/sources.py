@@ -1,0 +1,158 @@
+"""What was said where: the file, the environment. Each gives texts by path, and the faults of its form.
+
+The file is composed, not loaded: YAML's own ideas of numbers, dates and switches stay out, every value
+has its line, and a key that is there twice is seen.
+"""
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import yaml
+
+from forebay.app.configuring.faults import Fault, Given, nearest
+from forebay.app.configuring.schema import OTHER_VARIABLES, SECTIONS, SETTINGS
+from forebay.model import redact
+
+__all__ = ["FILE_BYTES_MAX", "from_environment", "from_file"]
+
+FILE_BYTES_MAX: Final = 1 << 20
+"""The largest file that is read: a hundred times more than all settings take."""
+
+_CORE: Final = "tag:yaml.org,2002:"
+_SCALARS: Final = frozenset(_CORE + name for name in ("str", "int", "float", "bool", "timestamp", "null"))
+_NAME_MAX: Final = 80
+_QUOTED: Final = re.compile(r"'.{2,}'", re.DOTALL)
+_PATHS: Final = {setting.variable: setting.path for setting in SETTINGS.values()}
+
+
+def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fault]]:
+    """The settings among the variables. An empty variable is as good as none."""
+    found: dict[str, Given] = {}
+    faults = []
+    for name, text in sorted(environ.items()):
+        if not name.startswith("FOREBAY_") or name in OTHER_VARIABLES:
+            continue
+        if name not in _PATHS:
+            near = nearest(name, [*_PATHS, *OTHER_VARIABLES])
+            hint = f"did you mean {near}?" if near else "unset it, or see the reference on configuration"
+            faults.append(Fault(key="", source=f"environment variable {name[:_NAME_MAX]}",
+                                message="there is no such setting", hint=hint))  # fmt: skip
+        elif text:
+            found[_PATHS[name]] = Given(text, name)
+    return found, faults
+
+
+def from_file(path: Path, source: str) -> tuple[dict[str, Given], list[Fault]]:
+    """The settings in a file; `source` says who named the file."""
+    try:
+        with path.open("rb") as file:
+            data = file.read(FILE_BYTES_MAX + 1)
+    except (OSError, ValueError) as error:
+        why = getattr(error, "strerror", None) or "its name is none that a file can have"
+        text = f"{path} can't be read: {why}"
+        return {}, [Fault(key="", source=source, message=text, hint="name a file that is there and readable")]
+    if len(data) > FILE_BYTES_MAX:
+        text = f"is over {FILE_BYTES_MAX} bytes long"
+        return {}, [Fault(key="", source=str(path), message=text, hint="is it the right file?")]
+    return _parse(data, str(path))
+
+
+def _parse(data: bytes, name: str) -> tuple[dict[str, Given], list[Fault]]:
+    try:
+        root = yaml.compose(data, yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeError) as error:
+        return {}, [_not_yaml(error, name)]
+    except RecursionError:
+        return {}, [Fault(key="", source=name, message="is nested too deeply", hint="is it the right file?")]
+    walk = _Walk(name)
+    if root is not None and not _is_null(root):
+        walk.section(root, "")
+    return walk.found, walk.faults
+
+
+def _not_yaml(error: Exception, name: str) -> Fault:
+    """What YAML says, without its excerpts, since these may hold a password."""
+    mark = getattr(error, "problem_mark", None)
+    problem = getattr(error, "problem", None) or "it holds characters that text can't have"
+    place = f"{name}:{mark.line + 1}:{mark.column + 1}" if mark else name
+    text = f"is not YAML: {_QUOTED.sub('something', problem)}"
+    return Fault(key="", source=place, message=text, hint="correct the line, or the one before it")
+
+
+class _Walk:
+    """Goes through a document along the settings there are; what isn't known isn't entered."""
+
+    def __init__(self, name: str) -> None:
+        self._name = name
+        self.found: dict[str, Given] = {}
+        self.faults: list[Fault] = []
+
+    def section(self, node: yaml.Node, path: str) -> None:
+        """A mapping whose keys are settings or sections."""
+        if not isinstance(node, yaml.MappingNode):
+            what = "the document" if not path else "it"
+            hint = f"write keys below it, like {'server' if not path else SECTIONS[path][0]}: ..."
+            self._fault(path, node, f"{what} is {_kind(node)}, not a mapping", hint)
+            return
+        lines: dict[str, int] = {}
+        for key, value in node.value:
+            name = key.value if isinstance(key, yaml.ScalarNode) else None
+            if name is None:
+                self._fault(path, key, f"a key is {_kind(key)}, not a word", "write one key per line")
+            elif name in lines:
+                text = f"is here twice, first in line {lines[name]}"
+                self._fault(_join(path, name), key, text, "keep one of them")
+            else:
+                lines[name] = key.start_mark.line + 1
+                self._entry(path, name, key, value)
+
+    def _entry(self, section: str, name: str, key: yaml.Node, value: yaml.Node) -> None:
+        path = _join(section, name)
+        if path in SECTIONS and name:
+            if not _is_null(value):
+                self.section(value, path)
+        elif path not in SETTINGS:
+            self._fault(path, key, "there is no such setting", _meant(section, name))
+        elif not isinstance(value, yaml.ScalarNode) or value.tag not in _SCALARS:
+            self._fault(path, value, f"it is {_kind(value)}, not a plain value", "give one value")
+        else:
+            self.found[path] = Given(None if _is_null(value) else value.value, self._place(value))
+
+    def _place(self, node: yaml.Node) -> str:
+        return f"{self._name}:{node.start_mark.line + 1}"
+
+    def _fault(self, path: str, node: yaml.Node, message: str, hint: str) -> None:
+        self.faults.append(Fault(key=path, source=self._place(node), message=message, hint=hint))
+
+
+def _join(section: str, name: str) -> str:
+    shown = redact(name)
+    if len(shown) > _NAME_MAX or not shown.isprintable():
+        shown = ascii(shown[:_NAME_MAX])
+    return f"{section}.{shown}" if section else shown
+
+
+def _is_null(node: yaml.Node) -> bool:
+    return isinstance(node, yaml.ScalarNode) and node.tag == _CORE + "null"
+
+
+def _kind(node: yaml.Node) -> str:
+    if isinstance(node, yaml.MappingNode):
+        return "a mapping"
+    if isinstance(node, yaml.SequenceNode):
+        return "a list"
+    return "a plain value" if node.tag in _SCALARS else "a value with a tag"
+
+
+def _meant(section: str, name: str) -> str:
+    """Say which setting it was most likely: of the same section, or else of another."""
+    if near := nearest(name, SECTIONS[section]):
+        return f"did you mean {_join(section, near)}?"
+    for path in (*SETTINGS, *SECTIONS):
+        if path and path.rpartition(".")[2] == name:
+            return f"did you mean {path}?"
+    if near := nearest(_join(section, name), SETTINGS):
+        return f"did you mean {near}?"
+    return f"known are {', '.join(SECTIONS[section])}"

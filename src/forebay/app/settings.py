@@ -1,0 +1,79 @@
+"""All settings of a server as one value; each section belongs to the stage that uses it.
+
+`configuring` makes it out of a file, the environment and flags.
+"""
+
+from pathlib import Path
+from typing import Annotated, Literal, TypeAlias
+from urllib.parse import parse_qsl
+
+import msgspec
+
+from forebay.api.settings import KeySettings, ServerSettings
+from forebay.model import Limits, Misconfigured
+from forebay.store.store import StoreSettings
+
+__all__ = ["LoggingSettings", "Settings", "StoreSection"]
+
+_Url: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:sqlite:///.|postgres(?:ql)?://|memory://)",
+        description="an address like sqlite:///folder/file.db or postgresql://user@host/database",
+    ),
+]
+_WarmUrl: TypeAlias = Annotated[
+    str,
+    msgspec.Meta(
+        pattern=r"^(?:valkeys?|rediss?|unix)://.", description="an address like valkey://host:6379/0"
+    ),
+]
+
+
+class StoreSection(StoreSettings, frozen=True, kw_only=True):
+    """Where messages are kept, and how much of them in memory."""
+
+    url: _Url | None = None
+    """The log; none for a SQLite file in the data folder."""
+    warm: _WarmUrl | None = None
+    """A warm tier that several servers share; none for the memory of this process."""
+    data: Annotated[str, msgspec.Meta(min_length=1, description="the path of a folder")] = "forebay-data"
+    """The folder for what the server keeps itself: the SQLite log, the API keys."""
+
+    def __post_init__(self) -> None:
+        """Refuse two warm tiers."""
+        if self.warm is not None and self.url is not None:
+            _, _, query = self.url.partition("?")
+            if any(name == "warm" for name, _ in parse_qsl(query, keep_blank_values=True)):
+                raise Misconfigured(
+                    "the warm tier is given twice: by warm, and in url", hint="give it once", key="warm"
+                )
+
+    @property
+    def address(self) -> str:
+        """The address of the log, also when none is set."""
+        return self.url if self.url is not None else f"sqlite:///{Path(self.data) / 'forebay.db'}"
+
+
+class LoggingSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What the server says about itself, on standard error."""
+
+    format: Literal["auto", "json", "people"] = "auto"
+    """JSON lines, or text for people; auto is for people on a terminal, JSON otherwise."""
+    level: Literal["debug", "info", "warning", "error"] = "info"
+    """The least serious events that are written."""
+
+
+class Settings(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a server can be told."""
+
+    server: ServerSettings = ServerSettings()
+    store: StoreSection = StoreSection()
+    limits: Limits = Limits()
+    logging: LoggingSettings = LoggingSettings()
+    keys: KeySettings = KeySettings()
+
+    @property
+    def keys_file(self) -> Path:
+        """The file of API keys, also when none is set."""
+        return Path(self.keys.file) if self.keys.file is not None else Path(self.store.data) / "keys.json"

@@ -1,0 +1,95 @@
+"""Rounds: upkeep of all windows, time and again. The safety net: nothing that works relies on it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from typing import Final
+
+from forebay.log.seam import Log
+from forebay.log.values import Owner, Queue
+from forebay.model import Unavailable
+from forebay.store.process import is_gone
+from forebay.store.tiers import SECOND
+from forebay.store.window import Window
+
+OWNER_SILENT_SECONDS: Final = 30.0
+"""Claims of a process that was not heard of for so long go to others."""
+TICK_SECONDS: Final = 5.0
+SHARED_TICK_SECONDS: Final = 0.5
+"""How often the loss of a shared tier is looked for, when nothing else notices it."""
+
+
+class Rounds:
+    """See the module. `name` is this process's; `adopt` is told of each queue as the log has it now."""
+
+    def __init__(
+        self,
+        log: Log,
+        name: str,
+        windows: Mapping[tuple[int, str], Window],
+        adopt: Callable[[Queue], None],
+        *,
+        shared: bool,
+    ) -> None:
+        self._log = log
+        self._name = name
+        self._windows = windows
+        self._adopt = adopt
+        self._shared = shared
+
+    async def run(self) -> None:
+        """Go round until cancelled."""
+        period = SHARED_TICK_SECONDS if self._shared else TICK_SECONDS
+        rounds = 0
+        while True:
+            await asyncio.sleep(period)
+            rounds += 1
+            with suppress(Unavailable):
+                if rounds * period >= TICK_SECONDS:
+                    rounds = 0
+                    await self._keep_up()
+                for window in list(self._windows.values()):
+                    await _tend(window)
+
+    async def _keep_up(self) -> None:
+        """See what other servers changed, and take over from those that are gone."""
+        for queue in await self._log.queues():
+            self._adopt(queue)
+            await self._follow(queue)
+        owners = await self.retire_gone()
+        for window in list(self._windows.values()):
+            for tier in window.tiers.all:
+                with suppress(Unavailable):
+                    await tier.give_back_lost(owners)
+
+    async def _follow(self, queue: Queue) -> None:
+        """See which groups of a queue were sent elsewhere."""
+        mine = {w.group.number: w for w in self._windows.values() if w.group.queue == queue.number}
+        for group in await self._log.groups(queue) if mine else ():
+            if group.number in mine:
+                await mine[group.number].follow(group)
+
+    async def retire_gone(self) -> list[Owner]:
+        """Take over from processes that are gone; all owners, as they were before."""
+        owners = await self._log.owners()
+        newest = max((owner.beat_at for owner in owners), default=0)
+        for owner in owners:
+            silent = owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
+            mine = owner.name.startswith(self._name)
+            if not mine and (silent or is_gone(owner.name)):
+                await self._log.retire(owner.name)
+        return owners
+
+
+async def _tend(window: Window) -> None:
+    """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
+    try:
+        await window.beat()
+        await window.tick()
+    except Unavailable:
+        return
+    except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
+        text = f"the upkeep of {window.shelf.name} failed"
+        asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})

@@ -1,0 +1,69 @@
+"""Rounds of upkeep: sweep the SQL inbox often, drop what is past retention now and then.
+
+Invariants: a round that fails is reported and tried again at its next time; several servers on one log may
+all do it; nothing here is needed for messages to be handed out or settled.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, Protocol
+
+from forebay.log.values import Trimmed
+from forebay.model import Unavailable, cancel
+
+logger: Final = logging.getLogger("forebay.upkeep")
+
+SWEEP_SECONDS: Final = 1.0
+TRIM_SECONDS: Final = 60.0
+
+
+class Kept(Protocol):
+    """What upkeep is done to."""
+
+    async def sweep(self) -> int:
+        """Move what users left in the inbox into blocks; how many messages."""
+        ...
+
+    async def trim(self) -> Trimmed:
+        """Drop what retention no longer holds."""
+        ...
+
+
+class Upkeep:
+    """Does the rounds for as long as it is entered."""
+
+    def __init__(
+        self, store: Kept, *, sweep_seconds: float = SWEEP_SECONDS, trim_seconds: float = TRIM_SECONDS
+    ) -> None:
+        self._store = store
+        self._periods: dict[str, tuple[float, Callable[[], Awaitable[object]]]] = {
+            "sweep": (sweep_seconds, store.sweep),
+            "trim": (trim_seconds, store.trim),
+        }
+        self._tasks: list[asyncio.Task[None]] = []
+        self.rounds: dict[str, int] = dict.fromkeys(self._periods, 0)
+        """How many rounds went well."""
+
+    async def __aenter__(self) -> None:
+        self._tasks = [
+            asyncio.create_task(self._forever(name), name=f"forebay-{name}") for name in self._periods
+        ]
+
+    async def __aexit__(self, *_: object) -> None:
+        await cancel(*self._tasks)
+
+    async def _forever(self, name: str) -> None:
+        seconds, work = self._periods[name]
+        while True:
+            await asyncio.sleep(seconds)
+            try:
+                await work()
+            except Unavailable:
+                continue  # whoever needs the log is told; this round isn't missed
+            except Exception:
+                logger.exception("a round of upkeep failed", extra={"round": name})
+            else:
+                self.rounds[name] += 1
