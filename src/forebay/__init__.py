@@ -12,6 +12,7 @@ from forebay.log.values import (
     Death,
     Deferral,
     Group,
+    Position,
     Queue,
     QueueSettings,
     Receipt,
@@ -38,11 +39,13 @@ from forebay.store.store import StoreSettings
 from forebay.store.values import (
     FlowStats,
     Peeked,
+    Purged,
     QueueStat,
     Retry,
     Running,
     StoreStats,
     Task,
+    Ticket,
 )
 
 __all__ = [
@@ -64,6 +67,8 @@ __all__ = [
     "Message",
     "Misconfigured",
     "Peeked",
+    "Position",
+    "Purged",
     "Queue",
     "QueueSettings",
     "QueueStat",
@@ -77,6 +82,7 @@ __all__ = [
     "StoreSettings",
     "StoreStats",
     "Task",
+    "Ticket",
     "Unavailable",
     "__version__",
     "mint",

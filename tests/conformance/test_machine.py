@@ -36,6 +36,7 @@ from forebay.log.values import (
     Group,
     Mark,
     Outcome,
+    Position,
     Receipt,
     Room,
     Settlement,
@@ -82,6 +83,9 @@ kinds_in_turn = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4)
 outcomes = st.tuples(picks, kinds_in_turn, waits)
 marks = st.tuples(picks, st.lists(st.sampled_from(MARKS), min_size=1, max_size=4))
 known = st.sampled_from([None, None, 1, 4, 12])
+places = st.one_of(
+    st.sampled_from(["earliest", "latest", -5, -60, 0]), st.builds(Position, st.integers(1, 40))
+)
 
 
 class Both(msgspec.Struct, frozen=True):
@@ -392,6 +396,42 @@ class LogMachine(RuleBasedStateMachine):
     @rule(owner=owners)
     def retire(self, owner: str) -> None:
         self.agree(self.run(self.oracle.retire(owner)), self.run(self.subject.retire(owner)))
+
+    @rule(pick=picks, start=places, dry_run=st.booleans())
+    def seek(self, pick: int, start: Any, *, dry_run: bool) -> None:
+        """Go on from another place, which may be past the end."""
+        both = self.pick_group(pick, "held")
+        if type(start) is int:
+            start = max(0, self.rig.clock.now() + start * SECOND)
+
+        async def asked(log: Log, group: Group) -> object:
+            try:
+                found = await log.seek(group, start, dry_run=dry_run)
+            except ForebayError as error:
+                return type(error)
+            return found.group.start, found.group.sought, found.skipped, found.again, found.returned
+
+        expected = self.run(asked(self.oracle, both.oracle))
+        self.agree(expected, self.run(asked(self.subject, both.subject)))
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=4))
+    def recall(self, picked: list[int]) -> None:
+        """Ask for some of the latest claims, which may be gone."""
+        asked_for = [self.latest_claim(pick) for pick in picked]
+        group = next(g for g in self.groups if g.oracle.number == asked_for[0].oracle.group)
+
+        async def asked(log: Log, group: Group, claims: list[Claim]) -> object:
+            try:
+                found = await log.recall(group, [claim.token for claim in claims])
+            except ForebayError as error:
+                return type(error)
+            assert {claim.token for claim in found} <= {claim.token for claim in claims}
+            return [shown(claim, self.block_ids) for claim in found]
+
+        expected = self.run(asked(self.oracle, group.oracle, [both.oracle for both in asked_for]))
+        found = self.run(asked(self.subject, group.subject, [both.subject for both in asked_for]))
+        self.agree(expected, found)
 
     # Dead letters and flows
 

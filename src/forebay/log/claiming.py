@@ -2,16 +2,36 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
-from forebay.log.values import Deferral, Group, Mark, Outcome, Room, Settlement, StoredBlock
-from forebay.model import MESSAGE_ID_MAX, Conflict, Corrupt, Rejected, UnknownGroup, bitmap, sequence_of
+from forebay.log.values import (
+    Claim,
+    Deferral,
+    Group,
+    Mark,
+    Outcome,
+    Room,
+    Settlement,
+    StoredBlock,
+)
+from forebay.model import (
+    MESSAGE_ID_MAX,
+    Conflict,
+    Corrupt,
+    Rejected,
+    UnknownGroup,
+    bitmap,
+    sequence_of,
+)
 
 STAGE_NAME_MAX = 255
 LETTERS_MAX = 10_000
 """How many dead letters one call may change."""
+RECALLED_MAX = 1_000
+"""How many claims one call may recall."""
+TOKEN_MAX = (1 << 63) - 1
 
 
 class Space:
@@ -141,6 +161,27 @@ def check_letters(ids: Sequence[int]) -> list[int]:
         text = f"{len(ids)} dead letters at once, over {LETTERS_MAX}"
         raise Rejected(text, hint="name fewer of them, in more calls")
     return sorted({i for i in ids if 0 < i <= MESSAGE_ID_MAX})
+
+
+def check_tokens(tokens: Sequence[int]) -> list[int]:
+    """The tokens, each once, but for those that no claim can have; Rejected if they are too many."""
+    if len(tokens) > RECALLED_MAX:
+        text = f"{len(tokens)} claims at once, over {RECALLED_MAX}"
+        raise Rejected(text, hint="name fewer of them, in more calls")
+    return sorted({token for token in tokens if 0 <= token <= TOKEN_MAX})
+
+
+def recalled(claims: Iterable[Claim], queue: str) -> list[Claim]:
+    """Claims by their first message, all of whose blocks can be read; Corrupt names one that can't."""
+    found = sorted(claims, key=lambda claim: (claim.first, claim.count))
+    for claim in found:
+        try:
+            claim.block.check()
+        except Corrupt as error:
+            first, last = sequence_of(claim.block.first), sequence_of(claim.block.last)
+            text = f"block {first}..{last} of queue {queue!r} can't be read: {error}"
+            raise Corrupt(text, queue=queue, first=first, last=last) from error
+    return found
 
 
 def nothing_staged(stage: str, missing: int) -> Conflict:

@@ -18,11 +18,13 @@ from forebay.log.claiming import (
     Space,
     check_letters,
     check_stage_name,
+    check_tokens,
     corrupt_block,
     decode_outcome,
     encode_outcome,
     handed_after,
     nothing_staged,
+    recalled,
     unknown_group,
 )
 from forebay.log.finding import OUTCOMES_MAX, has, is_about
@@ -38,6 +40,7 @@ from forebay.log.registry import (
     number_taken,
     unknown_queue,
 )
+from forebay.log.seeking import Reckoning, check_start, kept_position, unfinished_from
 from forebay.log.values import (
     ROOM,
     Append,
@@ -45,6 +48,7 @@ from forebay.log.values import (
     Claim,
     Claimed,
     DeadLetter,
+    Death,
     FlowCount,
     Found,
     Group,
@@ -54,12 +58,14 @@ from forebay.log.values import (
     OpenClaim,
     Outcome,
     Owner,
+    Position,
     Queue,
     QueueSettings,
     QueueStats,
     Receipt,
     Room,
     Settlement,
+    Sought,
     Standing,
     Start,
     Stats,
@@ -117,6 +123,8 @@ class _Group:
     group: Group
     position: int
     lanes: dict[str, int] = field(default_factory=dict)
+    earlier: int = 0
+    """How many messages were accepted before it began where it last began."""
     claimed: int = 0
     skipped: int = 0
     done: int = 0
@@ -245,6 +253,7 @@ class MemoryLog:
 
     async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
         check_group_name(name)
+        check_start(start)
         held = self._live(queue.number)
         for group in await self.groups(queue):
             if group.name == name:
@@ -257,6 +266,41 @@ class MemoryLog:
 
     async def groups(self, queue: Queue) -> list[Group]:
         return [g.group for _, g in sorted(self._groups.items()) if g.group.queue == queue.number]
+
+    async def seek(self, group: Group, start: Start, *, dry_run: bool = False) -> Sought:
+        check_start(start)
+        held, state = self._live(group.queue), self._group(group)
+        before, place = state.group, _start_position(held, start)
+        claims = [c for c in self._claims.values() if c.group == group.number]
+        first = pack(group.queue, place)
+        left = [(c, unfinished_from(c.done, c.count, first - c.first)) for c in claims if c.letter is None]
+        since = max(first, pack(group.queue, before.start))
+        reckoning = Reckoning(
+            start=before.start,
+            place=place,
+            upcoming=held.next,
+            ready=self._accepted(state) - state.claimed - state.skipped,
+            claimed=sum(self._claimed_since(state, block, since) for block in held.blocks),
+            returned=sum(count for _, count in left),
+            dropped=sum(c.remaining() - count for c, count in left),
+        )
+        sought = reckoning.sought(before, dry_run=dry_run)
+        if not dry_run:
+            for claim in claims:
+                del self._claims[claim.token]
+            for letter in (state.letters[c.letter] for c in claims if c.letter is not None):
+                letter.state, letter.changed_at = "dead", self._clock.now()
+                state.dead += 1
+            state.group, state.position = sought.group, place
+            state.lanes.clear()
+            state.earlier += reckoning.earlier_change
+            state.claimed += reckoning.claimed_change
+            state.purged += reckoning.skipped
+        return sought
+
+    def _claimed_since(self, state: _Group, block: StoredBlock, since: int) -> int:
+        """How many messages of a block, of those from message id `since` on, the group has claimed."""
+        return max(0, block.last + 1 - max(block.first, since) - self._unclaimed(state, block))
 
     async def delete_group(self, group: Group) -> bool:
         if self._groups.pop(group.number, None) is None:
@@ -360,7 +404,11 @@ class MemoryLog:
         conflicts, done = [], dict[int, bytes]()
         for i, settlement in enumerate(settlements):
             claim = self._claims.get(settlement.token)
-            if claim is None or claim.group != settlement.group or claim.owner is None:
+            if (
+                claim is None
+                or claim.owner is None
+                or (claim.group, claim.count) != (settlement.group, settlement.count)
+            ):
                 conflicts.append(i)
                 continue
             before, finished = done.get(claim.token, claim.done), settlement.finished()
@@ -375,7 +423,6 @@ class MemoryLog:
         claim.done = bitmap.union(claim.done, settlement.finished())
         group.done += bitmap.count(settlement.done)
         group.expired += bitmap.count(settlement.expired)
-        group.dead += len(settlement.dead)
         for d in settlement.deferred:
             self._add_claim(
                 claim.group,
@@ -389,14 +436,26 @@ class MemoryLog:
                 letter=claim.letter,
             )
         for death in settlement.dead:
-            message_id = claim.first + death.offset
-            body = dead_letter_body(death)
-            letter = DeadLetter(message_id, now, death.reason, death.attempts, body)
-            group.letters[message_id] = _Letter(letter, claim.block.partition, now)
+            self._bury(group, claim, death, now)
         body = encode_outcome(settlement)
         group.outcomes.append(decode_outcome(claim.first, now, claim.count, body))
         if not claim.remaining():
             del self._claims[claim.token]
+
+    def _bury(self, group: _Group, claim: _Claim, death: Death, now: int) -> None:
+        """Keep a dead letter. A message that was handed out again after it had died has only one."""
+        message_id = claim.first + death.offset
+        known = group.letters.get(message_id)
+        others = (c for c in self._claims.values() if c.group == claim.group and c is not claim)
+        if any(c.letter == message_id for c in others):
+            group.purged += 1  # the letter itself is on its way again: what becomes of that counts
+            return
+        if known is not None and known.state == "dead":
+            group.purged += 1
+        else:
+            group.dead += 1
+        letter = DeadLetter(message_id, now, death.reason, death.attempts, dead_letter_body(death))
+        group.letters[message_id] = _Letter(letter, claim.block.partition, now)
 
     # Handing out
 
@@ -525,6 +584,20 @@ class MemoryLog:
         ]
         lost.sort(key=lambda c: (c.first, c.count))
         return self._take_over(lost, owner, room)
+
+    async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:
+        self._group(group)
+        held = (self._claims.get(token) for token in check_tokens(tokens))
+        found = [
+            Claim(
+                c.token, c.group, c.first, c.count, c.done, c.handed, c.attempts, c.start_time,
+                c.prev_start_time, self._stored(c.block),
+            )
+            for c in held
+            if c is not None and c.group == group.number and c.owner is not None
+            and (c.letter is not None or self._is_kept(c.block))
+        ]  # fmt: skip
+        return recalled(found, self._queues[group.queue].queue.name)
 
     async def owners(self) -> list[Owner]:
         return [Owner(name, beat_at) for name, beat_at in sorted(self._owners.items())]
@@ -699,15 +772,15 @@ class MemoryLog:
         stats = []
         for queue in await self.queues():
             held = self._queues[queue.number]
-            groups = [self._group_stats(held, group) for group in await self.groups(queue)]
+            groups = [self._group_stats(group) for group in await self.groups(queue)]
             stats.append(QueueStats(queue=queue, next=held.next, floor=held.floor, groups=groups))
         return Stats(self._clock.now(), stats)
 
-    def _group_stats(self, held: _Queue, group: Group) -> GroupStats:
+    def _group_stats(self, group: Group) -> GroupStats:
         state = self._groups[group.number]
         claims = [c for c in self._claims.values() if c.group == group.number]
         now = self._clock.now()
-        accepted = held.next - group.start
+        accepted = self._accepted(state)
         return GroupStats(
             group=group,
             accepted=accepted,
@@ -884,6 +957,10 @@ class MemoryLog:
 
     # Look-ups
 
+    def _accepted(self, state: _Group) -> int:
+        """How many messages the group was given, those that it is given again included."""
+        return state.earlier + self._queues[state.group.queue].next - state.group.start
+
     def _live(self, number: int) -> _Queue:
         held = self._queues.get(number)
         if held is None or held.deleted:
@@ -919,5 +996,7 @@ def _start_position(held: _Queue, start: Start) -> int:
         return held.next
     if start == "earliest":
         return held.floor
+    if isinstance(start, Position):
+        return kept_position(start, held.floor, held.next)
     later = (b for b in held.blocks if b.appended_at >= start)
     return next((sequence_of(b.first) for b in later), held.next)

@@ -25,6 +25,7 @@ from typing import Any, Protocol, Self
 from forebay.log.values import (
     ROOM,
     Append,
+    Claim,
     Claimed,
     DeadLetter,
     FlowCount,
@@ -37,6 +38,7 @@ from forebay.log.values import (
     Receipt,
     Room,
     Settlement,
+    Sought,
     Start,
     Stats,
     StoredBlock,
@@ -89,6 +91,17 @@ class Log(Protocol):
 
     async def groups(self, queue: Queue) -> list[Group]:
         """The groups of a queue, by number."""
+        ...
+
+    async def seek(self, group: Group, start: Start, *, dry_run: bool = False) -> Sought:
+        """Send a group to another place, durably and at once. With `dry_run`, only say what would happen.
+
+        All its claims end, and their tokens with them. What lies before the place and is not finished is
+        purged; what lies from it on is handed out, also what was finished. Dead letters stay; those that
+        were redriven and are not finished are dead letters again. Costs by claims, lanes and, in an ordered
+        queue, by the blocks that are handed out again. Before the oldest kept message is at it; Rejected
+        past the end.
+        """
         ...
 
     async def delete_group(self, group: Group) -> bool:
@@ -169,6 +182,14 @@ class Log(Protocol):
         Those whose tokens are in `besides` stay. An owner that may hold claims it never heard of, since
         an answer was lost, names itself, besides the tokens that it knows; it gets those back even where an
         earlier run of their partition is elsewhere, since otherwise nobody would.
+        """
+        ...
+
+    async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:
+        """The claims that are held under these tokens (up to 1,000), as they are now, with their blocks.
+
+        By first message. Those that nobody holds, or whose block has expired, are left out. Corrupt where a
+        block can't be read; it stays where it is.
         """
         ...
 

@@ -26,8 +26,15 @@ from forebay.model import (
 
 _ANOTHER: Final = "the body belongs to another block"
 
-Start = Literal["earliest", "latest"] | int
-"""Where a new group begins: at the oldest kept message, after the newest, or at a time (µs)."""
+
+class Position(msgspec.Struct, frozen=True):
+    """A place in a queue: the first message to hand out, by its sequence number."""
+
+    sequence: int
+
+
+Start = Literal["earliest", "latest"] | int | Position
+"""Where a group begins: at the oldest kept message, after the newest, at a time (µs), or at a position."""
 
 
 class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -69,7 +76,9 @@ class Group(msgspec.Struct, frozen=True):
     queue: int
     name: str
     start: int
-    """The first sequence number that the group sees."""
+    """The first sequence number that the group sees, since it last sought."""
+    sought: int = 0
+    """How often it was sent to another place: what was claimed before that is claimed no more."""
 
 
 class Append(msgspec.Struct, frozen=True):
@@ -299,6 +308,19 @@ class Owner(msgspec.Struct, frozen=True):
     beat_at: int
 
 
+class Sought(msgspec.Struct, frozen=True, kw_only=True):
+    """What it means for a group to go on from another place."""
+
+    group: Group
+    """As it is now."""
+    skipped: int
+    """Messages before the place that were not finished: they count as purged."""
+    again: int
+    """Messages from the place on that the group had done with, or never saw: accepted counts them again."""
+    returned: int
+    """Messages from the place on that were held or deferred: they are ready again, as on their first day."""
+
+
 class Room(msgspec.Struct, frozen=True):
     """How much a claim may bring. One message always fits, whatever its size."""
 
@@ -404,7 +426,7 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     done: int
     dead: int
     purged: int
-    """Dead letters that were taken off the list."""
+    """Dead letters that were taken off the list, and what was skipped by a seek."""
     expired: int
     corrupt: int
     handed: int

@@ -57,11 +57,19 @@ class Rounds:
         """See what other servers changed, and take over from those that are gone."""
         for queue in await self._log.queues():
             self._adopt(queue)
+            await self._follow(queue)
         owners = await self.retire_gone()
         for window in list(self._windows.values()):
             for tier in window.tiers.all:
                 with suppress(Unavailable):
                     await tier.give_back_lost(owners)
+
+    async def _follow(self, queue: Queue) -> None:
+        """See which groups of a queue were sent elsewhere."""
+        mine = {w.group.number: w for w in self._windows.values() if w.group.queue == queue.number}
+        for group in await self._log.groups(queue) if mine else ():
+            if group.number in mine:
+                await mine[group.number].follow(group)
 
     async def retire_gone(self) -> list[Owner]:
         """Take over from processes that are gone; all owners, as they were before."""

@@ -11,10 +11,11 @@ from contextlib import suppress
 from typing import Final
 
 from forebay.log.seam import Log
-from forebay.log.values import QueueSettings, Settlement
-from forebay.model import Clock, bitmap, mint
+from forebay.log.values import Group, QueueSettings, Settlement
+from forebay.model import Clock, Message, bitmap, mint
+from forebay.store.giving_up import without_start
 from forebay.store.handing import lost_of, unmark, wanted_of
-from forebay.store.settling import Verdict, expiry_of, settlement_of, singly, withdrawal_of
+from forebay.store.settling import Verdict, expiry_of, nameless, settlement_of, singly, withdrawal_of
 from forebay.store.tier import Tier
 from forebay.store.tiers import Tiers
 from forebay.warm.seam import WarmAway
@@ -23,6 +24,8 @@ from forebay.warm.values import Lease, Leased
 EXPIRED_SECONDS: Final = 5.0
 """How long the return of an expired lease may take before another server tries."""
 EXPIRED_STEP: Final = 1_000
+RECALLED_STEP: Final = 16
+"""So many blocks are read at once to bury messages that their callers did not bring."""
 
 
 class Settler:
@@ -36,6 +39,7 @@ class Settler:
         self,
         log: Log,
         clock: Clock,
+        group: Group,
         tiers: Tiers,
         settings: QueueSettings,
         *,
@@ -47,6 +51,7 @@ class Settler:
         self.settings = settings
         self._log = log
         self._clock = clock
+        self._group = group
         self._tiers = tiers
         self._freed = freed
         self._readied = readied
@@ -58,7 +63,7 @@ class Settler:
         """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
         lost: list[int] = []
         if not self.settings.ordered:
-            unused = {lease: list(v.released) for lease, v in verdicts.items() if v.released}
+            unused = {lease: sorted(set(v.released)) for lease, v in verdicts.items() if v.released}
             if unused:
                 lost.extend(await self._release(unused))
                 verdicts = {lease: v.without_released() for lease, v in verdicts.items()}
@@ -93,10 +98,37 @@ class Settler:
             lease: verdicts[lease] if len(offsets) == len(wanted[lease]) else verdicts[lease].only(offsets)
             for lease, offsets in held.items()
         }
-        now, settings = self._clock.now(), self.settings
-        settlements = {lease: settlement_of(lease, v, now, settings) for lease, v in kept.items()}
-        returning = {lease: v.partition for lease, v in kept.items() if v.returns}
+        settings = self.settings
+        needed = {lease: offsets for lease, v in kept.items() if (offsets := nameless(lease, v, settings))}
+        messages = await self._recall(needed) if needed else {}
+        for lease in needed.keys() - messages.keys():
+            lost += [lease.first + o for o in needed[lease]]
+            held[lease] = [o for o in held[lease] if o not in needed[lease]]
+            kept[lease] = kept[lease].only(held[lease])
+            if not held[lease]:
+                del held[lease], kept[lease]
+        if not held:
+            return lost
+        now = self._clock.now()
+        settlements = {
+            lease: settlement_of(lease, v, now, settings, messages.get(lease)) for lease, v in kept.items()
+        }
+        returning = {lease: lease.partition or "" for lease, v in kept.items() if v.returns}
         return lost + await self._commit(tier, held, settlements, returning)
+
+    async def _recall(self, needed: Mapping[Lease, Sequence[int]]) -> dict[Lease, dict[int, Message]]:
+        """The messages of leases, from the log; what is no longer held isn't there."""
+        tokens = sorted({lease.claim for lease in needed})
+        found: dict[Lease, dict[int, Message]] = {}
+        for begin in range(0, len(tokens), RECALLED_STEP):
+            claims = await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP])
+            blocks = {(claim.token, claim.first, claim.count): claim for claim in claims}
+            for lease, offsets in needed.items():
+                claim = blocks.get((lease.claim, lease.first, lease.count))
+                if claim is not None:
+                    block, start = claim.block.decode(checked=True), claim.first - claim.block.first
+                    found[lease] = {o: without_start(block.message(start + o)) for o in offsets}
+        return found
 
     async def _held_of(self, tier: Tier, wanted: Mapping[Lease, Sequence[int]]) -> dict[Lease, list[int]]:
         try:

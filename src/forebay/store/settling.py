@@ -7,20 +7,18 @@ comes back as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeVar
 
 import msgspec
 
 from forebay.log.values import Death, Deferral, QueueSettings, Settlement
-from forebay.model import Rejected, bitmap
+from forebay.model import Message, bitmap
 from forebay.store.giving_up import is_last, last_words, without_start
+from forebay.store.tickets import check_lease, check_time, leases_of, offsets_of
 from forebay.store.unpacking import defer
-from forebay.store.values import Task
+from forebay.store.values import Task, Ticket
 from forebay.warm.values import Lease, Leased
-
-Value = TypeVar("Value", bound=int | None)
 
 
 @dataclass(slots=True)
@@ -28,13 +26,12 @@ class Verdict:
     """What became of tasks of one lease, by their offsets in the claim."""
 
     done: list[int] = field(default_factory=list)
-    retried: dict[int, tuple[int, Task]] = field(default_factory=dict)
+    retried: dict[int, tuple[int, Task | Ticket]] = field(default_factory=dict)
     """Back at a time."""
-    released: dict[int, Task] = field(default_factory=dict)
+    released: list[int] = field(default_factory=list)
     """Back unused."""
-    dead: dict[int, tuple[str, Task]] = field(default_factory=dict)
+    dead: dict[int, tuple[str, Task | Ticket]] = field(default_factory=dict)
     """Given up for a reason."""
-    partition: str = ""
     worker: str = ""
 
     @property
@@ -50,7 +47,7 @@ class Verdict:
 
     def without_released(self) -> Verdict:
         """The verdict on the others."""
-        return Verdict(self.done, self.retried, {}, self.dead, self.partition, self.worker)
+        return Verdict(self.done, self.retried, [], self.dead, self.worker)
 
     def only(self, offsets: Sequence[int]) -> Verdict:
         """The verdict on some of the tasks."""
@@ -60,9 +57,8 @@ class Verdict:
         return Verdict(
             [o for o in self.done if o in kept],
             {o: v for o, v in self.retried.items() if o in kept},
-            {o: v for o, v in self.released.items() if o in kept},
+            [o for o in self.released if o in kept],
             {o: v for o, v in self.dead.items() if o in kept},
-            self.partition,
             self.worker,
         )
 
@@ -74,40 +70,75 @@ class Ballot:
         self.verdicts: dict[int, dict[Lease, Verdict]] = {}
         self._worker = worker
 
-    def of(self, task: object) -> Verdict:
-        """The verdict on the lease of a task."""
-        if not isinstance(task, Task):
-            hint = "pass the task itself: an id doesn't say under whose lease it is"
-            raise Rejected(f"{task!r} is no task", hint=hint)
-        mine = self.verdicts.setdefault(task.lease.group, {})
-        if task.lease not in mine:
-            mine[task.lease] = Verdict(partition=task.partition, worker=self._worker)
-        return mine[task.lease]
+    def of(self, lease: Lease) -> Verdict:
+        """The verdict on the tasks of a lease; Rejected unless it can be one that was given out."""
+        mine = self.verdicts.setdefault(lease.group, {})
+        if lease not in mine:
+            check_lease(lease)
+            mine[lease] = Verdict(worker=self._worker)
+        return mine[lease]
 
-    def done(self, tasks: Iterable[Task]) -> None:
+    def done(self, tasks: Iterable[Task | Ticket]) -> None:
         """Count tasks as done; those of one lease mostly come together."""
+        for verdict, offsets in self._by_lease(tasks):
+            verdict.done += offsets
+
+    def release(self, tasks: Iterable[Task | Ticket]) -> None:
+        """Count tasks as given back unused."""
+        for verdict, offsets in self._by_lease(tasks):
+            verdict.released += offsets
+
+    def retry(self, task: Task | Ticket, due_at: int) -> None:
+        """Count a task as coming back at a time."""
+        check_time(due_at, "the start time of a retry")
+        ((verdict, (offset,)),) = self._by_lease([task])
+        verdict.retried[offset] = (due_at, task)
+
+    def bury(self, task: Task | Ticket, reason: str) -> None:
+        """Count a task as dead."""
+        ((verdict, (offset,)),) = self._by_lease([task])
+        verdict.dead[offset] = (reason, task)
+
+    def _by_lease(self, tasks: Iterable[Task | Ticket]) -> Iterator[tuple[Verdict, list[int]]]:
         listed = list(tasks)
-        leases = [getattr(task, "lease", None) for task in listed]
-        if listed and leases[0] is not None and leases.count(leases[0]) == len(leases):
-            first = listed[0].lease.first
-            self.of(listed[0]).done += [task.id - first for task in listed]
+        leases = leases_of(listed)
+        if listed and leases.count(leases[0]) == len(leases):
+            yield self.of(leases[0]), offsets_of(leases[0], listed)
             return
-        for task in listed:
-            self.of(task).done.append(task.id - task.lease.first)
+        for task, lease in zip(listed, leases, strict=True):
+            yield self.of(lease), offsets_of(lease, [task])
 
 
-def settlement_of(lease: Lease, verdict: Verdict, now: int, settings: QueueSettings) -> Settlement:
-    """What the log is told of a verdict."""
-    dead = [_death(o, reason, lease.attempts, task) for o, (reason, task) in verdict.dead.items()]
+def nameless(lease: Lease, verdict: Verdict, settings: QueueSettings) -> list[int]:
+    """The offsets of messages that die by a verdict, and that the caller has not brought."""
+    dying = [(o, task) for o, (_, task) in verdict.dead.items()]
+    if verdict.retried and is_last(lease.attempts, settings):
+        dying += [(o, task) for o, (_, task) in verdict.retried.items()]
+    return [o for o, task in dying if isinstance(task, Ticket)]
+
+
+def settlement_of(
+    lease: Lease,
+    verdict: Verdict,
+    now: int,
+    settings: QueueSettings,
+    messages: Mapping[int, Message] | None = None,
+) -> Settlement:
+    """What the log is told of a verdict; `messages` has those that are `nameless`, by offset."""
+
+    def death(offset: int, reason: str, attempts: int, task: Task | Ticket) -> Death:
+        message = task.message() if isinstance(task, Task) else (messages or {})[offset]
+        return Death(offset, reason, attempts, message)
+
+    dead = [death(o, reason, lease.attempts, task) for o, (reason, task) in verdict.dead.items()]
     deferred: list[Deferral] = []
     if verdict.retried and is_last(lease.attempts, settings):
         reason = last_words(lease.attempts)
-        dead += [_death(o, reason, lease.attempts + 1, task) for o, (_, task) in verdict.retried.items()]
+        dead += [death(o, reason, lease.attempts + 1, task) for o, (_, task) in verdict.retried.items()]
     else:
         for due_at, offsets in _by_value({o: due for o, (due, _) in verdict.retried.items()}).items():
             deferred.extend(defer(offsets, due_at, lease.attempts + 1, lease.start_time))
-    for previous, offsets in _by_value({o: t.prev_start_time for o, t in verdict.released.items()}).items():
-        deferred.extend(defer(offsets, now, lease.attempts, previous))
+    deferred.extend(defer(sorted(set(verdict.released)), now, lease.attempts, lease.prev_start_time))
     done = b""
     if verdict.done:
         is_all = len(verdict.done) == lease.count == len(set(verdict.done))
@@ -169,13 +200,9 @@ def _settlement(
     )
 
 
-def _death(offset: int, reason: str, attempts: int, task: Task) -> Death:
-    return Death(offset, reason, attempts, task.message())
-
-
-def _by_value(values: Mapping[int, Value]) -> dict[Value, list[int]]:
+def _by_value(values: Mapping[int, int]) -> dict[int, list[int]]:
     """Offsets by what they have in common, ascending."""
-    grouped: dict[Value, list[int]] = {}
+    grouped: dict[int, list[int]] = {}
     for offset in sorted(values):
         grouped.setdefault(values[offset], []).append(offset)
     return grouped

@@ -2,7 +2,8 @@
 
 Invariants: what is put is in the log before the call returns; what is settled is in the log before the
 call returns; a task has one live lease; settling with a lease that is lost is a conflict, and changes
-nothing. Everything that is bounded by a queue's settings is bounded per group.
+nothing. Everything that is bounded by a queue's settings is bounded per group. It is long because it holds
+the whole seam in one place.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ from forebay.log.values import (
     Group,
     Queue,
     Receipt,
+    Sought,
     Start,
     Stats,
     StoredBlock,
@@ -51,6 +53,7 @@ from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
+from forebay.store.tickets import check_reason
 from forebay.store.tiers import SECOND
 from forebay.store.values import (
     DEFAULT_GROUP,
@@ -58,10 +61,12 @@ from forebay.store.values import (
     FlowStats,
     GroupState,
     Peeked,
+    Purged,
     Retry,
     Running,
     StoreStats,
     Task,
+    Ticket,
     Whereabouts,
 )
 from forebay.store.waiting import in_turn, names_of, take
@@ -197,6 +202,37 @@ class LogStore:
         """The groups of a queue."""
         return await self.log.groups(await self._queue(queue))
 
+    async def seek(self, queue: str, group: str, start: Start) -> Purged:
+        """Go on from another place: what comes after it is handed out (again), what is before it is skipped.
+
+        Leases of the group are lost; its dead letters stay.
+        """
+        return await self._seek(queue, [group], start, dry_run=False)
+
+    async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
+        """Skip all that waits, is delayed or is out with a worker, in one group or in all; pushes go on.
+
+        Its dead letters stay. With `dry_run` nothing is changed. It can't be undone, but `seek` brings back
+        what the log still keeps.
+        """
+        held = await self._queue(name)
+        groups = [g.name for g in await self.log.groups(held)] if group is None else [group]
+        return await self._seek(name, groups, "latest", dry_run=dry_run)
+
+    async def _seek(self, queue: str, groups: Sequence[str], start: Start, *, dry_run: bool) -> Purged:
+        found: dict[str, Sought] = {}
+        for name in groups:
+            window = await self._window(queue, name)
+            try:
+                found[name] = await window.seek(start, dry_run=dry_run)
+            except UnknownGroup:
+                await self._drop(window)  # another server deleted it
+                raise
+        if not dry_run:
+            await self._announce((await self._queue(queue)).number)
+        skipped = {name: sought.skipped for name, sought in found.items()}
+        return Purged(skipped, {name: sought.again for name, sought in found.items()}, dry_run)
+
     async def delete_group(self, queue: str, name: str) -> bool:
         """Remove a group."""
         held = await self._queue(queue)
@@ -292,16 +328,17 @@ class LogStore:
     async def _drop_deleted(self, windows: Sequence[Window]) -> None:
         """Forget groups that another server deleted; if it made them anew, the next call finds them."""
         for window in windows:
-            if window.group not in await self.log.groups(window.queue):
+            groups = await self.log.groups(window.queue)
+            if window.group.number not in {group.number for group in groups}:
                 await self._drop(window)
 
-    async def done_task(self, tasks: Iterable[Task]) -> None:
+    async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
         """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
         await self.settle(done=tasks)
 
     async def retry_task(
         self,
-        tasks: Iterable[Task | Retry],
+        tasks: Iterable[Task | Ticket | Retry],
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
@@ -310,23 +347,26 @@ class LogStore:
         begins = self._start_time(start_time, delay) or self._clock.now()
         await self.settle(retry=[t if isinstance(t, Retry) else Retry(t, begins) for t in tasks])
 
-    async def bury(self, tasks: Iterable[Task], reason: str) -> None:
+    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
         """Tasks become dead letters."""
         await self.settle(bury=tasks, reason=reason)
 
-    async def release(self, tasks: Iterable[Task]) -> None:
+    async def release(self, tasks: Iterable[Task | Ticket]) -> None:
         """Tasks go back unused, and count no attempt."""
         await self.settle(release=tasks)
 
-    async def extend(self, tasks: Iterable[Task], seconds: float | None = None) -> None:
+    async def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
         """Keep tasks for so many seconds from now (else for the visibility timeout).
 
         Tasks that were taken together share a lease where they come from one block, and are extended
         together.
         """
-        by_group: dict[int, dict[Lease, list[int]]] = {}
-        for task in tasks:
-            by_group.setdefault(task.lease.group, {}).setdefault(task.lease, []).append(task.id)
+        ballot = Ballot(self._worker)
+        ballot.done(tasks)
+        by_group = {
+            number: {lease: [lease.first + o for o in verdict.done] for lease, verdict in mine.items()}
+            for number, mine in ballot.verdicts.items()
+        }
         lost: list[int] = []
         for number, leases in by_group.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(leases)))
@@ -338,22 +378,20 @@ class LogStore:
     async def settle(
         self,
         *,
-        done: Iterable[Task] = (),
+        done: Iterable[Task | Ticket] = (),
         retry: Iterable[Retry] = (),
-        bury: Iterable[Task] = (),
-        release: Iterable[Task] = (),
+        bury: Iterable[Task | Ticket] = (),
+        release: Iterable[Task | Ticket] = (),
         reason: str = "",
     ) -> None:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
         ballot = Ballot(self._worker)
         ballot.done(done)
         for item in retry:
-            task = item.task
-            ballot.of(task).retried[task.id - task.lease.first] = (item.next_start_time, task)
+            ballot.retry(item.task, item.next_start_time)
         for task in bury:
-            ballot.of(task).dead[task.id - task.lease.first] = (reason, task)
-        for task in release:
-            ballot.of(task).released[task.id - task.lease.first] = task
+            ballot.bury(task, check_reason(reason))
+        ballot.release(release)
         lost: list[int] = []
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
@@ -561,6 +599,7 @@ class LogStore:
             settings.in_memory_queue_size or self.settings.in_memory_queue_size,
             settings.in_memory_queue_bytes or self.settings.in_memory_queue_bytes,
             settings.ordered,
+            group.sought,
         )
 
     def _adopt(self, queue: Queue) -> None:

@@ -14,7 +14,7 @@ from forebay.log.seam import Log
 from forebay.log.values import Group, Owner
 from forebay.model import Unavailable
 from forebay.warm.seam import Warm
-from forebay.warm.values import Shelf
+from forebay.warm.values import Shelf, is_outdated
 
 
 class Tier:
@@ -47,6 +47,8 @@ class Tier:
 
     async def _current(self) -> str:
         epoch = await self.warm.epoch(self.shelf)
+        if epoch is not None and is_outdated(epoch, self.shelf):
+            return await self.warm.renew(self.shelf, epoch)
         return epoch or await self.warm.renew(self.shelf, self.epoch)
 
     def _note_over(self, owners: Sequence[Owner], epoch: str) -> None:

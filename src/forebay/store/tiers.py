@@ -64,6 +64,16 @@ class Tiers:
         for tier in self.all:
             tier.shelf = shelf
 
+    async def follow(self, shelf: Shelf) -> None:
+        """Go on with a group that was sent elsewhere: what the shelves hold is void."""
+        self.configure(shelf)
+        for tier in self.all:
+            if tier.epoch is not None:
+                try:
+                    await tier.open()
+                except WarmAway:
+                    self.fall_back()
+
     def of(self, lease: Lease) -> Tier:
         """The tier of a lease."""
         return self.own if self.shared is None or lease.epoch == self.own.epoch else self.shared

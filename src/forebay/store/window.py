@@ -14,8 +14,10 @@ from contextlib import suppress
 from time import monotonic
 from typing import Final
 
+import msgspec
+
 from forebay.log.seam import Log
-from forebay.log.values import Group, Queue
+from forebay.log.values import Group, Queue, Sought, Start
 from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
@@ -73,7 +75,7 @@ class Window:
         self._filler = Filler(log, clock, queue, group, tail)
         self.tiers = Tiers(log, group, shelf, own, shared, lost=self._begin_anew, later=self._call_later)
         self._settler = Settler(
-            log, clock, self.tiers, queue.settings,
+            log, clock, group, self.tiers, queue.settings,
             freed=self._on_freed, readied=self.line.wake, come_due=self.come_due, later=self._call_later,
         )  # fmt: skip
         self._filling: asyncio.Task[Filled | None] | None = None
@@ -228,7 +230,13 @@ class Window:
             self.come_due(now)
         await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
         self._drained = False
-        return [piece for i, piece in enumerate(leased) if i not in late]
+        good = [piece for i, piece in enumerate(leased) if i not in late]
+        group = await self._group_now()
+        if group.sought > self.group.sought:  # another server sent it elsewhere
+            await self._put_back(wanted_of(good))
+            await self.follow(group)
+            return []
+        return good
 
     async def _put_back(self, wanted: Mapping[Lease, Sequence[int]]) -> None:
         """Make ready again what was leased and reached nobody; the log may have noted it or not."""
@@ -339,6 +347,41 @@ class Window:
             took = monotonic() - began
             self._look_at = self._elapsed() + max(LOOK_SECONDS, LOOK_COST * took)
         return self._starving
+
+    # Going on from another place
+
+    async def seek(self, start: Start, *, dry_run: bool) -> Sought:
+        """Send the group elsewhere; leases are lost, and the shelves are filled from there."""
+        if dry_run:
+            return await self._log.seek(self.group, start, dry_run=True)
+        async with self.still:
+            sought = await self._log.seek(self.group, start)
+            await self._go_on_as(sought.group)
+        self.nudge()
+        self.line.wake_all()
+        return sought
+
+    async def follow(self, group: Group) -> None:
+        """Another server may have sent the group elsewhere: what is on the shelves is void then."""
+        if group.sought > self.group.sought:
+            async with self.still:
+                await self._go_on_as(group)
+            self.nudge()
+            self.line.wake_all()
+
+    async def _group_now(self) -> Group:
+        """The group as the log has it, if it can be reached."""
+        groups: Sequence[Group] = ()
+        with suppress(Unavailable):
+            groups = await self._log.groups(self.queue)
+        return next((group for group in groups if group.number == self.group.number), self.group)
+
+    async def _go_on_as(self, group: Group) -> None:
+        """Nothing must move from the log to a shelf meanwhile."""
+        if group.sought > self.group.sought:
+            self.group = self._filler.group = group
+            self._begin_anew()
+            await self.tiers.follow(msgspec.structs.replace(self.shelf, sought=group.sought))
 
     # Settling
 

@@ -17,7 +17,7 @@ import msgspec
 from forebay.model import Clock, Flow, SystemClock
 from forebay.warm.seam import WITHDRAWN_SECONDS, EpochLost, Heard, Wanted
 from forebay.warm.sharing import share
-from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfFlow, ShelfStats
+from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfFlow, ShelfStats, epoch_name
 
 _SECOND = 1_000_000
 _OVER_MAX = 1_000
@@ -187,7 +187,7 @@ class _Contents:
     def new_lease(self, parcel: Parcel) -> Lease:
         return Lease(
             self.shelf.group, self.epoch, next(self._numbers), parcel.claim, parcel.first, parcel.count,
-            parcel.attempts, parcel.start_time,
+            parcel.attempts, parcel.start_time, parcel.prev_start_time, parcel.partition,
         )  # fmt: skip
 
     def finish(self, held: _Held, offsets: Iterable[int]) -> None:
@@ -280,7 +280,7 @@ class MemoryWarm:
         current = await self.epoch(shelf)
         if current is not None and current != lost:
             return current
-        epoch = f"m{next(self._numbers)}"
+        epoch = epoch_name(f"m{next(self._numbers)}", shelf)
         self._shelves[shelf.group] = _Contents(shelf, epoch, self._numbers)
         return epoch
 

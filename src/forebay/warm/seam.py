@@ -66,6 +66,7 @@ class Warm(Protocol):
     async def renew(self, shelf: Shelf, lost: str | None) -> str:
         """Empty the shelf and begin a new epoch, if it is still in the one named `lost`; the epoch now.
 
+        Its name says how often the group has sought (see `epoch_name`).
         What the log holds for the old one is to be given back by the caller.
         """
         ...

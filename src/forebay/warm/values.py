@@ -23,6 +23,8 @@ class Shelf(msgspec.Struct, frozen=True):
     messages_max: int = 5_000
     bytes_max: int = 64 << 20
     ordered: bool = False
+    sought: int = 0
+    """How often the group was sent to another place; an epoch that began before the last time is over."""
 
 
 class Parcel(msgspec.Struct, frozen=True):
@@ -68,7 +70,7 @@ class Parcel(msgspec.Struct, frozen=True):
 class Lease(msgspec.Struct, frozen=True, array_like=True):
     """The right to settle some messages of a claim, until it expires: the fencing token of tasks.
 
-    It says all that the log must be told, so settling needs no look-up.
+    It says all that the log must be told, but for the messages themselves, so settling needs no look-up.
     """
 
     group: int
@@ -79,6 +81,9 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     count: int
     attempts: int
     start_time: int
+    prev_start_time: int | None = None
+    partition: str | None = None
+    """In an ordered queue."""
 
 
 class Leased(msgspec.Struct, frozen=True):
@@ -101,6 +106,17 @@ class Leased(msgspec.Struct, frozen=True):
     def offsets(self) -> list[int]:
         """Their offsets in the claim."""
         return list(self.span())
+
+
+def epoch_name(unique: str, shelf: Shelf) -> str:
+    """What an epoch that begins now is called: so that it can be told when a group has sought since."""
+    return f"{unique}.{shelf.sought}"
+
+
+def is_outdated(epoch: str, shelf: Shelf) -> bool:
+    """Whether the group was sent elsewhere since an epoch began: what is on the shelf is void."""
+    sought = epoch.rpartition(".")[2]
+    return sought.isdecimal() and int(sought) < shelf.sought
 
 
 class Fill(msgspec.Struct, frozen=True):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import cast
+
 import msgspec
 import pytest
 
@@ -9,6 +11,7 @@ from forebay.log.values import Deferral, QueueSettings
 from forebay.model import Flow, Message, Rejected, bitmap
 from forebay.store.giving_up import is_last, last_words, without_start
 from forebay.store.settling import Ballot, Verdict, expiry_of, settlement_of, withdrawal_of
+from forebay.store.values import Task
 from forebay.warm.values import Leased, Parcel
 from tests.unit.store.claims import FIRST, NOW, block_of, lease_of, task_of
 
@@ -38,8 +41,8 @@ def test_a_retry_counts_and_runs_of_one_time_stay_together() -> None:
 
 
 def test_a_release_counts_nothing_and_keeps_what_was() -> None:
-    lease = lease_of(attempts=1)
-    verdict = Verdict(released={o: task_of(o, lease, prev_start_time=NOW - 7) for o in (2, 0, 1)})
+    lease = msgspec.structs.replace(lease_of(attempts=1), prev_start_time=NOW - 7)
+    verdict = Verdict(released=[2, 0, 1])
     assert settlement_of(lease, verdict, NOW + 1, LIMITED).deferred == (Deferral(0, NOW + 1, 1, NOW - 7, 3),)
 
 
@@ -92,19 +95,18 @@ def test_a_ballot_sorts_by_group_and_lease() -> None:
     one, other = lease_of(), lease_of(attempts=1)
     third = msgspec.structs.replace(one, group=9)
     ballot = Ballot("w")
-    for lease in (one, other, third, one):
-        ballot.of(task_of(0, lease)).done.append(0)
+    ballot.done([task_of(0, lease) for lease in (one, other, third, one)])
     assert {g: [v.done for v in leases.values()] for g, leases in ballot.verdicts.items()} == {
         3: [[0, 0], [0]], 9: [[0]],
     }  # fmt: skip
     with pytest.raises(Rejected, match="5 is no task"):
-        ballot.of(5)
+        ballot.done([cast("Task", 5)])
 
 
 def test_a_verdict_on_some_is_about_them_alone() -> None:
     lease = lease_of()
     tasks = [task_of(o, lease) for o in range(4)]
-    verdict = Verdict([0], {1: (NOW, tasks[1])}, {2: tasks[2]}, {3: ("bad", tasks[3])}, "p", "w")
+    verdict = Verdict([0], {1: (NOW, tasks[1])}, [2], {3: ("bad", tasks[3])}, "w")
     assert verdict.only([0, 1, 2, 3]) is verdict
     assert verdict.only([0, 3]).offsets() == [0, 3]
     assert not verdict.only([0, 3]).returns

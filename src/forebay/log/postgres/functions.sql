@@ -136,6 +136,9 @@ DECLARE
     v_sum_done bigint := 0;
     v_sum_dead bigint := 0;
     v_sum_expired bigint := 0;
+    v_sum_purged bigint := 0;
+    v_message bigint;
+    v_state text;
     v_done int := 0;    -- appends that were written together
     r forebay.answer;
 BEGIN
@@ -251,6 +254,10 @@ BEGIN
             IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
                 PERFORM forebay.add_tally(v_group, v_sum_done, v_sum_dead, v_sum_expired, 0);
             END IF;
+            IF v_sum_purged > 0 THEN
+                PERFORM forebay.count_letters(v_group, 0, v_sum_purged);
+            END IF;
+            v_sum_purged := 0;
             v_group := s_group[i];
             v_sum_done := 0;
             v_sum_dead := 0;
@@ -294,12 +301,26 @@ BEGIN
         END LOOP;
         WHILE x_settlement[v_x] <= i LOOP
             IF x_settlement[v_x] = i THEN
-                INSERT INTO forebay.dead_letter VALUES (v_group, v_claim.first + x_offset[v_x], v_now,
-                    x_reason[v_x], x_attempts[v_x], x_body[v_x], 'dead', v_now, v_claim.block_last, v_claim.partition)
-                    ON CONFLICT (grp, message_id) DO UPDATE  -- it was redriven, and died again
-                        SET died_at = excluded.died_at, reason = excluded.reason, attempts = excluded.attempts,
-                            body = excluded.body, state = excluded.state, changed_at = excluded.changed_at;
-                v_sum_dead := v_sum_dead + 1;
+                v_message := v_claim.first + x_offset[v_x];
+                -- A message that was handed out again after it had died has only one letter: the one before is
+                -- replaced, unless that is itself on its way again, when what becomes of it counts.
+                SELECT state INTO v_state FROM forebay.dead_letter
+                    WHERE grp = v_group AND message_id = v_message FOR UPDATE;
+                IF v_state = 'redriven' AND EXISTS (
+                        SELECT FROM forebay.claim WHERE grp = v_group AND letter = v_message) THEN
+                    v_sum_purged := v_sum_purged + 1;
+                ELSE
+                    INSERT INTO forebay.dead_letter VALUES (v_group, v_message, v_now, x_reason[v_x],
+                        x_attempts[v_x], x_body[v_x], 'dead', v_now, v_claim.block_last, v_claim.partition)
+                        ON CONFLICT (grp, message_id) DO UPDATE
+                            SET died_at = excluded.died_at, reason = excluded.reason, attempts = excluded.attempts,
+                                body = excluded.body, state = excluded.state, changed_at = excluded.changed_at;
+                    IF v_state = 'dead' THEN
+                        v_sum_purged := v_sum_purged + 1;
+                    ELSE
+                        v_sum_dead := v_sum_dead + 1;
+                    END IF;
+                END IF;
             END IF;
             v_x := v_x + 1;
         END LOOP;
@@ -309,6 +330,9 @@ BEGIN
     END LOOP;
     IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
         PERFORM forebay.add_tally(v_group, v_sum_done, v_sum_dead, v_sum_expired, 0);
+    END IF;
+    IF v_sum_purged > 0 THEN
+        PERFORM forebay.count_letters(v_group, 0, v_sum_purged);
     END IF;
     FOR i IN 1 .. cardinality(i_id) LOOP
         CONTINUE WHEN v_known[i];

@@ -20,9 +20,11 @@ import msgspec
 from forebay.log.claiming import (
     Space,
     check_stage_name,
+    check_tokens,
     corrupt_block,
     decode_outcome,
     nothing_staged,
+    recalled,
     unknown_group,
 )
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
@@ -40,6 +42,7 @@ from forebay.log.postgres.rows import (
     group_of_row,
     queue_of_row,
 )
+from forebay.log.postgres.seeking import seek, start_position
 from forebay.log.postgres.upkeep import trim
 from forebay.log.postgres.writing import append_all, write, write_marks
 from forebay.log.registry import (
@@ -50,6 +53,7 @@ from forebay.log.registry import (
     number_taken,
     unknown_queue,
 )
+from forebay.log.seeking import check_start
 from forebay.log.sqlfile import load_statements
 from forebay.log.values import (
     ROOM,
@@ -68,6 +72,7 @@ from forebay.log.values import (
     Receipt,
     Room,
     Settlement,
+    Sought,
     Start,
     Stats,
     StoredBlock,
@@ -85,7 +90,6 @@ from forebay.model import (
     decode,
     pack,
     queue_of,
-    sequence_of,
 )
 
 if TYPE_CHECKING:
@@ -215,11 +219,12 @@ class PostgresLog:
 
     async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
         check_group_name(name)
+        check_start(start)
         async with self._database.transaction() as connection:
             row = await connection.fetchrow(SQL["group_by_name"], queue.number, name)
             while row is None:  # again, where one that was in the way is deleted meanwhile
                 await connection.execute(SQL["lock_queue"], queue.number)
-                position = await self._start_position(connection, queue, start)
+                position = await start_position(connection, SQL, queue.number, start)
                 row = await connection.fetchrow(
                     SQL["insert_group"], queue.number, name, position, self._now()
                 )
@@ -235,32 +240,13 @@ class PostgresLog:
             rows = await connection.fetch(SQL["groups"], queue.number)
         return [group_of_row(row) for row in rows]
 
+    async def seek(self, group: Group, start: Start, *, dry_run: bool = False) -> Sought:
+        check_start(start)
+        return await seek(self._database, SQL, group, start, self._now(), dry_run=dry_run)
+
     async def delete_group(self, group: Group) -> bool:
         async with self._database.transaction() as connection:
             return await _delete_group(connection, group.number)
-
-    async def _start_position(self, connection: Connection, queue: Queue, start: Start) -> int:
-        head = await connection.fetchrow(SQL["head"], queue.number)
-        if head is None:
-            raise unknown_queue(queue.name, ())
-        low: int = head["floor"]
-        high: int = head["next"]
-        if start in ("earliest", "latest"):
-            return low if start == "earliest" else high
-        # Times rise with sequence numbers: halve the range until the first block at or after it is left.
-        while low < high:
-            middle = (low + high) // 2
-            row = await connection.fetchrow(
-                SQL["block_from"], pack(queue.number, middle), pack(queue.number, SEQUENCE_MAX)
-            )
-            assert row is not None
-            if row["appended_at"] < start:
-                low = sequence_of(row["last"]) + 1
-            else:
-                first = sequence_of(row["last"]) - row["count"] + 1
-                high = first if first < high else low
-                high = max(high, low)
-        return low
 
     # The one write
 
@@ -383,6 +369,14 @@ class PostgresLog:
             group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
             list(of), silent, list(besides),
         )  # fmt: skip
+
+    async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:
+        wanted = check_tokens(tokens)
+        async with self._database.connection() as connection:
+            await _check_group(connection, group)
+            rows = await connection.fetch(SQL["recall"], group.number, wanted)
+        queue = await self._known_queue(group.queue)
+        return recalled([claim_of_row(group.number, row) for row in rows], queue.name)
 
     async def owners(self) -> list[Owner]:
         async with self._database.connection() as connection:

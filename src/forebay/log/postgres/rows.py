@@ -21,7 +21,7 @@ def queue_of_row(row: asyncpg.Record) -> Queue:
 
 def group_of_row(row: asyncpg.Record) -> Group:
     """A group."""
-    return Group(row["number"], row["queue"], row["name"], row["start"])
+    return Group(row["number"], row["queue"], row["name"], row["start"], row["sought"])
 
 
 def claim_of_row(group: int, row: asyncpg.Record) -> Claim:
@@ -37,7 +37,7 @@ def claim_of_row(group: int, row: asyncpg.Record) -> Claim:
 
 def group_stats_of_row(row: asyncpg.Record, upcoming: int, claims: asyncpg.Record | None) -> GroupStats:
     """A group's counters and open claims; `upcoming` is the queue's next sequence number."""
-    accepted = upcoming - row["start"]
+    accepted = row["earlier"] + upcoming - row["start"]
     return GroupStats(
         group=group_of_row(row),
         accepted=accepted,

@@ -56,22 +56,85 @@ FROM forebay.queue AS q, LATERAL (
 WHERE q.number = $1 AND NOT q.deleted
 
 -- name: groups
-SELECT number, queue, name, start FROM forebay.consumer_group WHERE queue = $1 ORDER BY number
+SELECT number, queue, name, start, sought FROM forebay.consumer_group WHERE queue = $1 ORDER BY number
 
 -- name: insert_group
 INSERT INTO forebay.consumer_group (queue, name, start, created_at)
 VALUES ($1, $2, $3, coalesce($4, forebay.now_us()))
 ON CONFLICT DO NOTHING
-RETURNING number, queue, name, start
+RETURNING number, queue, name, start, sought
 
 -- name: group_by_name
-SELECT number, queue, name, start FROM forebay.consumer_group WHERE queue = $1 AND name = $2
+SELECT number, queue, name, start, sought FROM forebay.consumer_group WHERE queue = $1 AND name = $2
 
 -- name: insert_cursor
 INSERT INTO forebay.cursor VALUES ($1, 1, $2, 0, 0, 0)
 
 -- name: insert_tally
 INSERT INTO forebay.tally VALUES ($1, 1, 0, 0, 0, 0)
+
+-- name: seeking_group
+SELECT g.number, g.queue, g.name, g.start, g.sought, g.earlier, q.ordered, c.position, c.claimed, c.skipped, h.next
+FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue, LATERAL (
+    SELECT * FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS c, LATERAL (
+    SELECT next FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE g.number = $1
+
+-- name: lock_claims
+-- What settling defers while we wait for its claim waits for us: only a claim with an owner is settled.
+SELECT count(*) FROM (SELECT FROM forebay.claim WHERE grp = $1 ORDER BY first, count FOR UPDATE) AS locked
+
+-- name: left_by_claims
+SELECT
+    coalesce(sum(behind), 0)::bigint AS returned, coalesce(sum(count - bit_count(done) - behind), 0)::bigint AS dropped
+FROM forebay.claim, LATERAL (
+    SELECT CASE
+        WHEN first >= $2 THEN count - bit_count(done)
+        WHEN first + count <= $2 THEN 0
+        ELSE first + count - $2 - bit_count(substring(done FROM ($2 - first)::int + 1))
+    END AS behind
+) AS split
+WHERE grp = $1 AND letter IS NULL
+
+-- name: claimed_since
+-- Up to the first block of each lane of which something is unclaimed.
+SELECT coalesce(sum(greatest(0, least(b.last + 1, l.position) - greatest(b.last - b.count + 1, $2))), 0)::bigint
+FROM forebay.lane AS l, LATERAL (
+    SELECT last, count FROM forebay.block WHERE partition = l.partition AND last >= $2 AND last <= coalesce((
+        SELECT n.last FROM forebay.block AS n
+        WHERE n.partition = l.partition AND n.last >= l.position AND n.last <= $3 ORDER BY n.partition, n.last LIMIT 1
+    ), l.position)
+) AS b
+WHERE l.grp = $1 AND l.position > $2
+
+-- name: bury_again
+WITH changed AS (
+    UPDATE forebay.dead_letter SET state = 'dead', changed_at = coalesce($2, forebay.now_us())
+    WHERE grp = $1 AND state = 'redriven' AND message_id IN (
+        SELECT letter FROM forebay.claim WHERE grp = $1 AND letter IS NOT NULL
+    ) RETURNING 1
+)
+SELECT count(*) FROM changed
+
+-- name: seek
+UPDATE forebay.consumer_group SET start = $2, sought = sought + 1, earlier = earlier + $3 WHERE number = $1
+
+-- name: move_cursor
+SELECT forebay.move_cursor($1, $2, $3, $4, 0)
+
+-- name: count_letters
+SELECT forebay.count_letters($1, $2, $3)
+
+-- name: recall
+SELECT c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time, c.prev_start_time,
+    b.last, b.count, b.id, b.appended_at, b.partition, b.body, NULL::bigint
+FROM forebay.claim AS c, LATERAL (
+    SELECT * FROM forebay.block WHERE c.letter IS NULL AND last = c.block_last AND appended_at = c.block_at
+    UNION ALL SELECT * FROM forebay.letter_block(c) WHERE c.letter IS NOT NULL
+) AS b
+WHERE c.grp = $1 AND c.token = ANY ($2::bigint[]) AND c.owner IS NOT NULL
 
 -- name: delete_group
 DELETE FROM forebay.consumer_group WHERE number = $1 RETURNING number
@@ -214,7 +277,7 @@ SELECT last, count, id, appended_at, partition, body
 FROM forebay.block WHERE last >= $1 ORDER BY last LIMIT 1
 
 -- name: groups_found
-SELECT g.number, g.queue, g.name, g.start, c.position, l.position AS lane
+SELECT g.number, g.queue, g.name, g.start, g.sought, c.position, l.position AS lane
 FROM forebay.consumer_group AS g
 LEFT JOIN forebay.lane AS l ON l.grp = g.number AND l.partition = $2, LATERAL (
     SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
@@ -269,7 +332,7 @@ FROM forebay.queue AS q, LATERAL (
 WHERE NOT q.deleted ORDER BY q.number
 
 -- name: group_stats
-SELECT g.number, g.queue, g.name, g.start,
+SELECT g.number, g.queue, g.name, g.start, g.sought, g.earlier,
     c.claimed, c.skipped, t.done, t.dead, t.purged, t.expired, t.corrupt
 FROM forebay.consumer_group AS g, LATERAL (
     SELECT * FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1

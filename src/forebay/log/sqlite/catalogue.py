@@ -18,8 +18,9 @@ from forebay.log.registry import (
     number_taken,
     unknown_queue,
 )
+from forebay.log.seeking import check_start, kept_position
 from forebay.log.sqlite.connection import Row, Transaction
-from forebay.log.values import Group, Queue, QueueSettings, Start
+from forebay.log.values import Group, Position, Queue, QueueSettings, Start
 from forebay.model import SEQUENCE_BITS, check_group_name, check_queue_name, pack, sequence_of
 
 SWEPT_ROWS: Final = 1_000
@@ -157,14 +158,15 @@ def delete_queue(tx: Transaction, name: str) -> QueueRow | None:
     return _queue_row(left)
 
 
-def _group(row: Row) -> Group:
-    number, queue, name, start, _ = row
-    return Group(number, queue, name, start)
+def group_row(row: Row) -> GroupRow:
+    """Make a group of its row."""
+    *columns, position = row
+    return GroupRow(Group(*columns), position)
 
 
 def groups_of(tx: Transaction, queue: int) -> list[GroupRow]:
     """Return the groups of a queue by number."""
-    return [GroupRow(_group(row), row[-1]) for row in tx.rows("groups", queue)]
+    return [group_row(row) for row in tx.rows("groups", queue)]
 
 
 def live_group(tx: Transaction, group: Group) -> GroupRow:
@@ -172,26 +174,30 @@ def live_group(tx: Transaction, group: Group) -> GroupRow:
     row = tx.row("group", group.number)
     if row is None:
         raise unknown_group(group)
-    return GroupRow(_group(row), row[-1])
+    return group_row(row)
 
 
 def create_group(tx: Transaction, queue: Queue, name: str, start: Start) -> Group:
     """Make a group, or return the one of that name."""
     check_group_name(name)
+    check_start(start)
     held = live_queue(tx, queue.number)
     row = tx.row("group_by_name", queue.number, name)
     if row is not None:
-        return _group(row)
-    position = _start_position(tx, held, start)
+        return group_row(row).group
+    position = start_position(tx, held, start)
     number = tx.value("add_group", queue.number, name, position)
     return Group(number, queue.number, name, position)
 
 
-def _start_position(tx: Transaction, held: QueueRow, start: Start) -> int:
+def start_position(tx: Transaction, held: QueueRow, start: Start) -> int:
+    """Return the sequence number at which a group begins."""
     if start == "latest":
         return held.next
     if start == "earliest":
         return held.floor
+    if isinstance(start, Position):
+        return kept_position(start, held.floor, held.next)
     low, high = held.floor, held.next
     while low < high:  # times do not decrease along a queue
         row = tx.row("block_at", pack(held.queue.number, (low + high) // 2))

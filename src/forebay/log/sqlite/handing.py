@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.log.claiming import Space, corrupt_block, handed_after
+from forebay.log.claiming import Space, corrupt_block, handed_after, recalled
 from forebay.log.sqlite import lanes
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, end_id, live_group, live_queue
 from forebay.log.sqlite.connection import Row, Transaction
@@ -181,6 +181,15 @@ def retire(tx: Transaction, owner: str, now: int) -> int:
     return tx.run("give_back", owner, now)
 
 
+def recall(tx: Transaction, group: Group, tokens: Sequence[int]) -> list[Claim]:
+    """Return the claims that are held under these tokens, with their blocks."""
+    held, state = live_queue(tx, group.queue), live_group(tx, group)
+    found = (tx.row("recalled", token, group.number) for token in tokens)
+    kept = [row for row in map(_claim_row, filter(None, found)) if _is_kept(row, held)]
+    rows, blocks = _with_blocks(tx, state, kept)
+    return recalled((_claim(group.number, row, blocks[row.block_last]) for row in rows), held.queue.name)
+
+
 def take_tokens(tx: Transaction, count: int) -> int:
     """Return the first of `count` tokens that nobody had before."""
     last: int = tx.value("take_tokens", count)
@@ -219,7 +228,7 @@ def _take_over(
     space, taken, gone = Space(room), list[ClaimRow](), list[ClaimRow]()
     elsewhere = Elsewhere(tx, group.group.number, owner)
     for row in claims:
-        if row.letter is None and row.block_last < held.floor_id:
+        if not _is_kept(row, held):
             gone.append(row)
         elif row.token not in mine and elsewhere.holds_up(row):
             continue
@@ -236,18 +245,21 @@ def _take_over(
     token = take_tokens(tx, len(taken))
     tx.many("take_over", ((row.token, number, owner) for number, row in enumerate(taken, token)))
     rows = [msgspec.structs.replace(row, token=number) for number, row in enumerate(taken, token)]
-    rows, blocks = _with_letters(tx, group, rows)
-    for last in {row.block_last: None for row in rows if row.letter is None}:
-        found = tx.row("block", last)
-        assert found is not None, "a claim on a block that is neither kept nor dropped"
-        blocks[last] = stored(found)
-    return _hand(tx, held, group, rows, blocks)
+    return _hand(tx, held, group, *_with_blocks(tx, group, rows))
 
 
-def _with_letters(
+def _is_kept(row: ClaimRow, held: QueueRow) -> bool:
+    """Tell whether there is something to hand out: a block that has not expired, or a letter."""
+    return row.letter is not None or row.block_last >= held.floor_id
+
+
+def _with_blocks(
     tx: Transaction, group: GroupRow, rows: Sequence[ClaimRow]
 ) -> tuple[list[ClaimRow], dict[int, StoredBlock]]:
-    """Give claims on dead letters blocks of their own, under negative keys, apart from the others."""
+    """Find the blocks of claims, by the last message; those on dead letters have blocks of their own.
+
+    These come under negative keys, apart from the others.
+    """
     found, blocks = list[ClaimRow](), dict[int, StoredBlock]()
     for row in rows:
         if row.letter is None:
@@ -258,6 +270,10 @@ def _with_letters(
         died_at, body = letter
         blocks[-row.letter] = letter_block(row.letter, died_at, row.partition, body)
         found.append(msgspec.structs.replace(row, block_last=-row.letter))
+    for last in {row.block_last: None for row in found if row.letter is None}:
+        block = tx.row("block", last)
+        assert block is not None, "a claim on a block that is neither kept nor dropped"
+        blocks[last] = stored(block)
     return found, blocks
 
 

@@ -11,17 +11,29 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from forebay.log.claiming import check_letters, check_stage_name
+from forebay.log.claiming import check_letters, check_stage_name, check_tokens
 from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.intake import Answer, resolve
 from forebay.log.marking import Marking
-from forebay.log.sqlite import catalogue, finding, handing, letters, reading, staging, upkeep, versions
+from forebay.log.seeking import check_start
+from forebay.log.sqlite import (
+    catalogue,
+    finding,
+    handing,
+    letters,
+    reading,
+    seeking,
+    staging,
+    upkeep,
+    versions,
+)
 from forebay.log.sqlite.connection import Session, Transaction
 from forebay.log.sqlite.errors import closed
 from forebay.log.sqlite.handing import SECOND
 from forebay.log.sqlite.writing import Flush, NotWhole, Offer, Outdated
 from forebay.log.values import (
     Append,
+    Claim,
     Claimed,
     DeadLetter,
     FlowCount,
@@ -34,6 +46,7 @@ from forebay.log.values import (
     Receipt,
     Room,
     Settlement,
+    Sought,
     Start,
     Stats,
     StoredBlock,
@@ -136,6 +149,12 @@ class SqliteLog:
 
     async def groups(self, queue: Queue) -> list[Group]:
         return await self._read(lambda tx: [state.group for state in catalogue.groups_of(tx, queue.number)])
+
+    async def seek(self, group: Group, start: Start, *, dry_run: bool = False) -> Sought:
+        check_start(start)
+        return await self._write(
+            lambda tx: seeking.seek(tx, group, start, self._clock.now(), dry_run=dry_run)
+        )
 
     async def delete_group(self, group: Group) -> bool:
         deleted = await self._write(lambda tx: catalogue.delete_group(tx, group))
@@ -241,6 +260,10 @@ class SqliteLog:
             )
 
         return await self._write(step, durable=False)
+
+    async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:
+        wanted = check_tokens(tokens)
+        return await self._read(lambda tx: handing.recall(tx, group, wanted))
 
     async def owners(self) -> list[Owner]:
         return await self._read(lambda tx: [Owner(*row) for row in tx.rows("owners")])

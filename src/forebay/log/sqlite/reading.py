@@ -109,8 +109,8 @@ def _group_stats(
     open_claims: dict[tuple[int, bool], tuple[int, int]],
     handed: dict[int, int],
 ) -> GroupStats:
-    claimed, skipped, done, dead, purged, expired, corrupt = counts
-    accepted = held.next - group.start
+    earlier, claimed, skipped, done, dead, purged, expired, corrupt = counts
+    accepted = earlier + held.next - group.start
     deferred, due = open_claims.get((group.number, False), (0, 0))
     return GroupStats(
         group=group,

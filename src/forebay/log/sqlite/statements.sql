@@ -37,15 +37,15 @@ UPDATE queue SET floor = ?2 WHERE number = ?1
 -- Groups
 
 -- name: group
-SELECT number, queue, name, start, position
+SELECT number, queue, name, start, sought, position
 FROM consumer_group WHERE number = ?1 AND name IS NOT NULL
 
 -- name: group_by_name
-SELECT number, queue, name, start, position
+SELECT number, queue, name, start, sought, position
 FROM consumer_group WHERE queue = ?1 AND name = ?2
 
 -- name: groups
-SELECT number, queue, name, start, position
+SELECT number, queue, name, start, sought, position
 FROM consumer_group WHERE queue = ?1 AND name IS NOT NULL ORDER BY number
 
 -- name: add_group
@@ -67,6 +67,15 @@ DELETE FROM consumer_group WHERE number = ?1
 -- name: move_group
 UPDATE consumer_group SET position = ?2 WHERE number = ?1
 
+-- name: group_seen
+SELECT earlier, claimed, skipped FROM consumer_group WHERE number = ?1
+
+-- name: seek
+UPDATE consumer_group SET
+    start = ?2, position = ?2, sought = sought + 1, earlier = earlier + ?3, claimed = claimed + ?4,
+    purged = purged + ?5, dead = dead + ?6
+WHERE number = ?1
+
 -- name: count_claimed
 UPDATE consumer_group SET claimed = claimed + ?2 WHERE number = ?1
 
@@ -80,7 +89,7 @@ UPDATE consumer_group SET expired = expired + ?2 WHERE number = ?1
 UPDATE consumer_group SET corrupt = corrupt + ?2 WHERE number = ?1
 
 -- name: count_settled
-UPDATE consumer_group SET done = done + ?2, dead = dead + ?3, expired = expired + ?4
+UPDATE consumer_group SET done = done + ?2, dead = dead + ?3, expired = expired + ?4, purged = purged + ?5
 WHERE number = ?1
 
 -- name: sweep_claims
@@ -231,6 +240,26 @@ LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id =
 WHERE c.owner = ?1 AND c.group_number = ?2
 ORDER BY c.first, c.count
 
+-- name: recalled
+SELECT
+    token, first, count, remaining, block_last, start_time, prev_start_time, attempts, partition,
+    done, handed, NULL, letter
+FROM claim WHERE token = ?1 AND group_number = ?2 AND owner IS NOT NULL
+
+-- name: left_by_claims
+-- Those that lie on both sides of the place are counted one by one.
+SELECT
+    coalesce(sum(remaining) FILTER (WHERE first >= ?2), 0),
+    coalesce(sum(remaining) FILTER (WHERE first + count <= ?2), 0)
+FROM claim WHERE group_number = ?1 AND letter IS NULL
+
+-- name: cut_claims
+SELECT first, count, remaining, done FROM claim
+WHERE group_number = ?1 AND letter IS NULL AND first < ?2 AND first + count > ?2
+
+-- name: end_claims
+DELETE FROM claim WHERE group_number = ?1
+
 -- name: runs_elsewhere
 SELECT first, count, token FROM claim
 WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 ORDER BY first, count
@@ -320,6 +349,19 @@ WHERE partition = ?1 AND last BETWEEN ?2 AND ?3 ORDER BY last
 INSERT INTO lane (group_number, partition, position, ready) VALUES (?1, ?2, ?3, NULL)
 ON CONFLICT (group_number, partition) DO UPDATE SET position = excluded.position, ready = NULL
 
+-- name: claimed_since
+-- Up to the first block of each lane of which something is unclaimed.
+SELECT coalesce(sum(max(0, min(b.last + 1, l.position) - max(b.last - b.count + 1, ?2))), 0)
+FROM lane AS l CROSS JOIN block AS b
+WHERE l.group_number = ?1 AND l.position > ?2 AND b.partition = l.partition AND b.last >= ?2
+    AND b.last <= coalesce((
+        SELECT n.last FROM block AS n
+        WHERE n.partition = l.partition AND n.last BETWEEN l.position AND ?3 ORDER BY n.last LIMIT 1
+    ), l.position)
+
+-- name: forget_lanes
+DELETE FROM lane WHERE group_number = ?1
+
 -- name: forget_lane
 DELETE FROM lane
 WHERE group_number = ?1 AND partition = ?2 AND position <= ?3 AND ready IS NULL
@@ -337,6 +379,18 @@ WHERE group_number = ?1 AND message_id > ?2 AND state = 'dead' ORDER BY message_
 
 -- name: letter
 SELECT died_at, body FROM dead_letter WHERE group_number = ?1 AND message_id = ?2
+
+-- name: letter_state
+SELECT state FROM dead_letter WHERE group_number = ?1 AND message_id = ?2
+
+-- name: letter_is_out
+SELECT 1 FROM claim WHERE group_number = ?1 AND letter = ?2 AND token <> ?3 LIMIT 1
+
+-- name: bury_again
+UPDATE dead_letter SET state = 'dead', changed_at = ?2
+WHERE group_number = ?1 AND state = 'redriven' AND message_id IN (
+    SELECT letter FROM claim WHERE group_number = ?1 AND letter IS NOT NULL
+)
 
 -- name: change_letter
 UPDATE dead_letter SET state = ?4, changed_at = ?5
@@ -423,7 +477,7 @@ SELECT first, count, id, appended_at, partition, body
 FROM quarantine WHERE first BETWEEN ?1 AND ?2 ORDER BY first
 
 -- name: group_counts
-SELECT number, claimed, skipped, done, dead, purged, expired, corrupt
+SELECT number, earlier, claimed, skipped, done, dead, purged, expired, corrupt
 FROM consumer_group WHERE name IS NOT NULL
 
 -- Flows: blocks with equal ones together, a block that was claimed in part alone

@@ -14,10 +14,10 @@ from forebay.log.groupcommit import Item, Result, is_whole
 from forebay.log.intake import Answer, Intake
 from forebay.log.registry import unknown_queue
 from forebay.log.sqlite import lanes
-from forebay.log.sqlite.catalogue import GroupRow, QueueRow, find_queue
+from forebay.log.sqlite.catalogue import QueueRow, find_queue, group_row
 from forebay.log.sqlite.connection import Transaction
 from forebay.log.sqlite.handing import SECOND, take_tokens
-from forebay.log.values import Append, Group, Queue, QueueSettings, Settlement, dead_letter_body
+from forebay.log.values import Append, Queue, QueueSettings, Settlement, dead_letter_body
 from forebay.model import SEQUENCE_BITS, Limits, bitmap
 
 _encode_conflicts: Final = msgspec.msgpack.Encoder().encode
@@ -57,6 +57,7 @@ class Flush:
         self._done: dict[int, int] = {}
         self._dead: dict[int, int] = {}
         self._expired: dict[int, int] = {}
+        self._purged: dict[int, int] = {}
         self._lanes: dict[int, dict[str, None]] = {}
 
     def write(self, item: Item) -> Result | Exception:
@@ -77,15 +78,14 @@ class Flush:
             if row is not None and row.next != self._bases[number]:
                 self._tx.run("move_queue", number, row.next, row.appended_at)
         for number in {**self._done, **self._dead, **self._expired}:
-            counts = (t.get(number, 0) for t in (self._done, self._dead, self._expired))
+            tallies = (self._done, self._dead, self._expired, self._purged)
+            counts = (tally.get(number, 0) for tally in tallies)
             self._tx.run("count_settled", number, *counts)
         for number, partitions in self._lanes.items():
             found = self._tx.row("group", number)
             assert found is not None, "a claim without a group"
-            _, queue, name, start, position = found
-            group = GroupRow(Group(number, queue, name, start), position)
             for partition in partitions:
-                lanes.refresh(self._tx, group, partition)
+                lanes.refresh(self._tx, group_row(found), partition)
 
     def _refusal(self, item: Item) -> Exception | None:
         for intake in item.appends:
@@ -161,6 +161,8 @@ class Flush:
         if row is None:
             return False
         first, count, block_last, partition, done = row
+        if count != settlement.count:
+            return False
         finished = settlement.finished()
         if done is not None and any(bitmap.overlap(done, finished)):
             return False
@@ -199,13 +201,27 @@ class Flush:
             if letter is not None:
                 tx.run("tie_to_letter", token, letter)
         for death in settlement.dead:
-            self._dead[group] = self._dead.get(group, 0) + 1
-            body = dead_letter_body(death)
-            tx.run(
-                "add_dead_letter", group, first + death.offset, self._now, death.attempts,
-                death.reason, body, block_last, partition,
-            )  # fmt: skip
+            if self._may_bury(settlement, first + death.offset):
+                tx.run(
+                    "add_dead_letter", group, first + death.offset, self._now, death.attempts,
+                    death.reason, dead_letter_body(death), block_last, partition,
+                )  # fmt: skip
         tx.run("add_outcome", group, block_last, self._now, first, count, encode_outcome(settlement))
+
+    def _may_bury(self, settlement: Settlement, message_id: int) -> bool:
+        """Count a death, and tell whether its letter is to be kept.
+
+        A message that was handed out again after it had died has only one letter. The one before it is
+        replaced; unless that is itself on its way again, when what becomes of it counts.
+        """
+        tx, group = self._tx, settlement.group
+        self._dead.setdefault(group, 0)
+        is_out = tx.row("letter_is_out", group, message_id, settlement.token) is not None
+        if is_out or tx.value("letter_state", group, message_id) == "dead":
+            self._purged[group] = self._purged.get(group, 0) + 1
+        else:
+            self._dead[group] += 1
+        return not is_out
 
 
 def known_answer(tx: Transaction, block_id: bytes) -> Answer | None:

@@ -103,6 +103,8 @@ def lease_of(shelf: Shelf, epoch: str, number: int, parcel: Parcel) -> Lease:
         parcel.count,
         parcel.attempts,
         parcel.start_time,
+        parcel.prev_start_time,
+        parcel.partition,
     )
 
 

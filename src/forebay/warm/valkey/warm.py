@@ -33,7 +33,7 @@ from forebay.warm.valkey.slips import (
     to_ranges,
     to_slip,
 )
-from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfStats
+from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfStats, epoch_name
 
 _SECOND: Final = 1_000_000
 _PREFIX: Final = re.compile(r"[\w.:/-]+")
@@ -92,7 +92,7 @@ class ValkeyWarm:
 
     async def renew(self, shelf: Shelf, lost: str | None) -> str:
         # An epoch is never empty, so the empty one stands for none.
-        found: bytes = await self._run("renew", shelf, lost or "", secrets.token_hex(8))
+        found: bytes = await self._run("renew", shelf, lost or "", epoch_name(secrets.token_hex(8), shelf))
         return found.decode()
 
     # Filling
