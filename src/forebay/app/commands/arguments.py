@@ -5,7 +5,7 @@ from collections.abc import Iterable
 from datetime import datetime
 from typing import Final
 
-from forebay.log.values import Start
+from forebay.log.values import Position, Start
 from forebay.model import Rejected, SystemClock, from_datetime, parse_message_id, parse_seconds
 
 __all__ = [
@@ -55,9 +55,13 @@ def moment(text: str) -> int:
 
 
 def place(text: str) -> Start:
-    """A place in a queue: `earliest`, `latest`, or a time."""
+    """A place in a queue: `earliest`, `latest`, a time, or `#` with a sequence number."""
     if text == "earliest":
         return "earliest"
+    if text.startswith("#"):
+        if not (text[1:].isascii() and text[1:].isdigit() and int(text[1:]) > 0):
+            raise argparse.ArgumentTypeError(f"{text[:64]!r} is no sequence number such as #1000")
+        return Position(int(text[1:]))
     return "latest" if text == "latest" else moment(text)
 
 

@@ -7,7 +7,7 @@ from typing import Final
 from forebay.app.commands.arguments import count, place
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import message_fields, message_line, print_json, print_line, warn
-from forebay.log.values import QueueStats, Start, StoredBlock
+from forebay.log.values import Position, QueueStats, Start, StoredBlock
 from forebay.model import Corrupt, UnknownQueue, sequence_of
 from forebay.store.seam import Store
 
@@ -66,6 +66,8 @@ async def _first(store: Store, queue: str, books: QueueStats, start: Start | Non
         return max(books.floor, books.next - last)
     if start == "latest":
         return books.next
+    if isinstance(start, Position):
+        return max(books.floor, start.sequence)
     return books.floor if start == "earliest" else await find_time(store, queue, books, start)
 
 
