@@ -27,8 +27,8 @@ $(STAMP): pyproject.toml requirements.lock.txt
 		--no-build-isolation --editable .
 	@touch $@
 
-run: setup ## run the demonstration
-	$(BIN)/forebay demo
+run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data
+	$(BIN)/forebay serve
 
 test: lint ## everything: linters, types, layers and all tests
 	$(BIN)/python -m pytest

@@ -1,4 +1,4 @@
-"""Load over HTTP that costs its own process next to nothing: requests are bytes that were put together before.
+"""Load over HTTP that costs its own process next to nothing: requests are bytes, put together before.
 
 A connection sends one request at a time and waits for the answer; of that it reads the status and the length.
 """
@@ -38,13 +38,16 @@ class HttpConnection(asyncio.Protocol):
         return protocol
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        """Keep the transport."""
         self._transport = cast("asyncio.Transport", transport)  # uvloop's is one in all but name
 
     def connection_lost(self, exc: Exception | None) -> None:
+        """Fail whoever waits for an answer."""
         if self._answer is not None and not self._answer.done():
             self._answer.set_exception(exc or ConnectionResetError("the server closed the connection"))
 
     def data_received(self, data: bytes) -> None:
+        """Answer when all of it is there."""
         self._buffer = self._buffer + data if self._buffer else data
         if not self._wanted:
             end = self._buffer.find(_HEAD_END)

@@ -96,32 +96,33 @@ def _setting_row(setting: Setting) -> str:
 
 def _cli() -> Iterator[str]:
     yield f"{NOTE}\n# The command line\n"
-    yield "Exit status: 0 success, 1 a finding (the ledger doesn't balance), 2 a usage error, 3 an error that"
-    yield "is explained on standard error, 130 an interruption.\n"
+    yield "Exit status: 0 success, 1 a finding (the ledger doesn't balance, a check fails, some wasn't done),"
+    yield "2 a usage error, 3 an error that is explained on standard error, 130 an interruption. Data goes to"
+    yield "standard output, everything else to standard error.\n"
     yield from _commands(build_parser(), COMMANDS, "forebay")
 
 
-def _commands(parser: argparse.ArgumentParser, known: Sequence[Command], prefix: str) -> Iterator[str]:
-    (subparsers,) = (a for a in parser._actions if isinstance(a, argparse._SubParsersAction))  # noqa: SLF001 - argparse has no other way to list subcommands
+def _commands(parser: argparse.ArgumentParser, known: Sequence[Command], words: str) -> Iterator[str]:
+    (below,) = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - argparse has no other way to list subcommands
     for command in known:
-        own = subparsers.choices[command.name]
-        name = f"{prefix} {command.name}"
-        if command.run is not None:
-            yield from _command(own, name, command.summary)
+        subparser: argparse.ArgumentParser = below.choices[command.name]
+        yield f"## {words} {command.name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n"
         if command.verbs:
-            yield from _commands(own, command.verbs, name)
+            yield from _commands(subparser, command.verbs, f"{words} {command.name}")
+        else:
+            yield from _options(subparser)
 
 
-def _command(parser: argparse.ArgumentParser, name: str, summary: str) -> Iterator[str]:
-    yield f"## {name}\n\n{summary[0].upper()}{summary[1:]}.\n"
-    options = [a for a in parser._actions if a.dest not in ("help", "verb")]  # noqa: SLF001 - likewise
+def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
+    options = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - likewise
     if options:
         yield "| option | default | meaning |\n|---|---|---|"
     for option in options:
-        shown = " ".join([*option.option_strings[:1], option.metavar or ""]).strip()
-        default = "" if option.default in (None, False, []) else f"`{option.default}`"
+        named = ", ".join(option.option_strings)
+        name = f"{named} {option.metavar or ''}".strip()
+        default = "" if option.default in (None, False, "") else f"`{option.default}`"
         meaning = (option.help or "").removesuffix(" (default: %(default)s)")
-        yield f"| `{shown}` | {default} | {meaning} |"
+        yield f"| `{name}` | {default} | {meaning} |"
     yield ""
 
 

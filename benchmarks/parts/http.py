@@ -1,7 +1,7 @@
-"""The server over HTTP, its load from this process, on the same cores; beside it the same store called directly."""
+"""The server over HTTP, loaded from this process; beside it the same store called directly."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Sequence
 from contextlib import AsyncExitStack
 from pathlib import Path
 from time import perf_counter
@@ -86,12 +86,11 @@ def _body(batch: Batch, messages: int = BATCH) -> bytes:
 async def take(bench: Bench) -> Figures:
     """Take and done at batch 100, in JSON, on SQLite."""
     pace, rates = bench.pace, list[float]()
-    with bench.folder() as folder, bench.forebay(_sqlite(folder)) as server:
-        with bench.part("take", pace.rounds):
-            for number in range(pace.rounds):
-                with bench.note(f"round {number + 1} of {pace.rounds}"):
-                    await _fill(server.port, pace.http_messages)
-                    rates.append(await _take_rate(server.port, pace.http_messages))
+    with bench.folder() as folder, bench.forebay(_sqlite(folder)) as server, bench.part("take", pace.rounds):
+        for number in range(pace.rounds):
+            with bench.note(f"round {number + 1} of {pace.rounds}"):
+                await _fill(server.port, pace.http_messages)
+                rates.append(await _take_rate(server.port, pace.http_messages))
     return {"json_per_second": typical(rates)}
 
 
@@ -126,14 +125,17 @@ async def _take_rate(port: int, messages: int) -> float:
 async def single(bench: Bench) -> Figures:
     """One message a push, from many connections: as many as go, then half as many, evenly."""
     pace, rates, found = bench.pace, list[float](), list[float]()
-    with bench.folder() as folder, bench.forebay(_sqlite(folder)) as server:
-        with bench.part("single", 2 * pace.rounds):
-            for number in range(pace.rounds):
-                with bench.note(f"as many as go, round {number + 1}"):
-                    rates.append(await _single_rate(server.port, pace.seconds))
-            for number in range(pace.rounds):
-                with bench.note(f"half as many, round {number + 1}"):
-                    found += await _delays(server.port, typical(rates) / 2, pace.seconds)
+    with (
+        bench.folder() as folder,
+        bench.forebay(_sqlite(folder)) as server,
+        bench.part("single", 2 * pace.rounds),
+    ):
+        for number in range(pace.rounds):
+            with bench.note(f"as many as go, round {number + 1}"):
+                rates.append(await _single_rate(server.port, pace.seconds))
+        for number in range(pace.rounds):
+            with bench.note(f"half as many, round {number + 1}"):
+                found += await _delays(server.port, typical(rates) / 2, pace.seconds)
     found.sort()
     return {
         "per_second": typical(rates),
@@ -241,5 +243,3 @@ async def memory(bench: Bench) -> Figures:
 
 def _sqlite(folder: Path) -> str:
     return f"sqlite:///{folder / 'log.db'}"
-
-

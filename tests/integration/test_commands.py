@@ -9,12 +9,15 @@ import asyncpg
 import pytest
 
 from forebay import Append, Message, open_log
+from forebay.app.opening import DEFAULT_STORE
 from tests.conformance.store.rigs import gone_process
 
 
-def forebay(*arguments: str, cwd: Path) -> subprocess.CompletedProcess[str]:
+def forebay(*arguments: str, cwd: Path, given: str = "") -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "forebay.app.cli", *arguments]
-    return subprocess.run(command, cwd=cwd, capture_output=True, text=True, timeout=100, check=False)
+    return subprocess.run(
+        command, cwd=cwd, input=given, capture_output=True, text=True, timeout=100, check=False
+    )
 
 
 def test_the_demonstration_leaves_a_working_embedded_log(tmp_path: Path) -> None:
@@ -49,11 +52,12 @@ async def test_the_demonstration_finishes_what_a_stopped_one_left(tmp_path: Path
 
 def test_the_ledger_is_a_table_for_people_and_json_for_programs(tmp_path: Path) -> None:
     forebay("demo", "--messages", "10", cwd=tmp_path)
-    table = forebay("ledger", cwd=tmp_path)
+    store = ("--store", DEFAULT_STORE)
+    table = forebay("ledger", *store, cwd=tmp_path)
     assert table.returncode == 0
     assert "demo" in table.stdout
     assert "difference" in table.stdout
-    (row,) = json.loads(forebay("ledger", "--json", cwd=tmp_path).stdout)
+    (row,) = json.loads(forebay("ledger", *store, "--json", cwd=tmp_path).stdout)
     assert (row["accepted"], row["difference"]) == (10, 0)
 
 
@@ -64,6 +68,12 @@ def test_the_ledger_is_a_table_for_people_and_json_for_programs(tmp_path: Path) 
         (["ledger", "--store", "nonsense"], ["'nonsense'", "use sqlite:///"]),
         (["ledger", "--store", "sqlite://file.db"], ["names no file", "sqlite:///file.db"]),
         (["ledger", "--store", "sqlite:///no/such/folder/x.db"], ["no/such/folder"]),
+        (["upkeep", "--store", "http://127.0.0.1:6632"], ["is a server", "name a log"]),
+        (["push", "orders", "no-such-file", "--store", "sqlite:///x.db"], ["no-such-file can't be read"]),
+        (["take", "nosuch", "--store", "sqlite:///x.db"], ["there is no queue 'nosuch'"]),
+        (["queues", "show", "nosuch", "--store", "sqlite:///x.db"], ["'nosuch'", "queues list"]),
+        (["tail", "nosuch", "--store", "sqlite:///x.db"], ["'nosuch'"]),
+        (["top", "--interval", "1ms", "--store", "sqlite:///x.db"], ["--interval", "0.5s or more"]),
         (["demo", "--messages", "0"], ["--messages is 0", "1 or more"]),
         (["ledger", "--store", "postgresql://nobody@127.0.0.1:1/x"], ["PostgreSQL is away"]),
     ],

@@ -1,21 +1,35 @@
 """The command line: parses arguments, runs one command, maps its result to an exit status.
 
-A command is a `Command`: a name, one line of help, and either a function that runs it with one that
-declares its arguments, or verbs, which are commands themselves (`forebay keys create`). `COMMANDS` is
-the whole list; nothing is found by import side effects.
+A command is a `Command`: a name, one line of help, a function that declares its arguments, and a
+function that runs it, or verbs, which are commands again. `COMMANDS` is the whole list; nothing is found by
+import side effects.
 """
 
 import argparse
+import os
 import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import TypeAlias
 
 from forebay import __version__
-from forebay.app import commands, config_verbs, key_verbs, serving
+from forebay.app.commands import (
+    books,
+    completion,
+    config,
+    dead,
+    doctor,
+    groups,
+    keys,
+    looking,
+    pushing,
+    queues,
+    serving,
+    tailing,
+    taking,
+    top,
+)
+from forebay.app.commands.opened import declare_embedded, declare_store
 from forebay.model import ForebayError
-
-Subparsers: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - it has no public name
 
 __all__ = ["COMMANDS", "Command", "build_parser", "main"]
 
@@ -28,7 +42,7 @@ def _no_arguments(parser: argparse.ArgumentParser) -> None:
 class Command:
     """One subcommand. `run` gets the parsed arguments and returns the exit status.
 
-    A noun has `verbs` in place of `run`: one of them must be said.
+    A noun has `verbs` in place of `run`; without a verb it prints its help.
     """
 
     name: str
@@ -43,7 +57,54 @@ def _version(_: argparse.Namespace) -> int:
     return 0
 
 
+def _completion(arguments: argparse.Namespace) -> int:
+    return completion.print_script(arguments, build_parser())
+
+
 COMMANDS: tuple[Command, ...] = (
+    Command("serve", "serve queues over HTTP until a signal", serving.serve, serving.declare_serve),
+    Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
+    Command("take", "take tasks, and print or settle them", taking.take, taking.declare_take),
+    Command("peek", "print what would be handed out next", taking.peek, taking.declare_peek),
+    Command("tail", "print what is in a queue's log, and follow it", tailing.tail, tailing.declare_tail),
+    Command(
+        "queues",
+        "make, change, look at and delete queues",
+        verbs=(
+            Command("list", "all queues, and where their messages are", queues.list_queues, declare_store),
+            Command("show", "all about one queue", queues.show, queues.declare_queue),
+            Command("create", "make a queue", queues.create, queues.declare_create),
+            Command("set", "change settings of a queue", queues.set_queue, queues.declare_set),
+            Command("pause", "hand out nothing until it is resumed", queues.pause, queues.declare_queue),
+            Command("resume", "hand out again", queues.resume, queues.declare_queue),
+            Command("purge", "skip all that waits in a queue", queues.purge, queues.declare_purge),
+            Command("delete", "delete a queue and all that is in it", queues.delete, queues.declare_delete),
+        ),
+    ),
+    Command(
+        "groups",
+        "make, move, look at and delete consumer groups",
+        verbs=(
+            Command("list", "the groups of a queue", groups.list_groups, queues.declare_queue),
+            Command("create", "make a group", groups.create, groups.declare_create),
+            Command("seek", "go on from another place in the queue", groups.seek, groups.declare_seek),
+            Command("delete", "delete a group", groups.delete, groups.declare_delete),
+        ),
+    ),
+    Command(
+        "dead",
+        "look at dead letters, redrive or purge them, undo it",
+        verbs=(
+            Command("list", "dead letters and their reasons", dead.list_letters, dead.declare_list),
+            Command("redrive", "hand dead letters out again", dead.redrive, dead.declare_redrive),
+            Command("purge", "do away with dead letters", dead.purge, dead.declare_purge),
+            Command("undo", "undo a redrive or a purge", dead.undo, dead.declare_undo),
+        ),
+    ),
+    Command("where", "the whole path of one message", looking.where, looking.declare_where),
+    Command("ledger", "print where all messages are", books.ledger, declare_store),
+    Command("top", "queues and their rates, live", top.top, top.declare_top),
+    Command("doctor", "check what this stands on, and say what helps", doctor.doctor, doctor.declare_doctor),
     Command(
         "config",
         "settings of the server",
@@ -51,86 +112,90 @@ COMMANDS: tuple[Command, ...] = (
             Command(
                 "show",
                 "print the settings in effect, and where each comes from",
-                config_verbs.show,
-                config_verbs.declare_show,
+                config.show,
+                config.declare_show,
             ),
             Command(
                 "check",
                 "say everything that is wrong with the settings",
-                config_verbs.check,
-                config_verbs.declare_check,
+                config.check,
+                config.declare_check,
             ),
         ),
-    ),
-    Command(
-        "demo",
-        "put, take and finish tasks, and print the ledger",
-        commands.demo,
-        commands.declare_demo,
     ),
     Command(
         "keys",
         "API keys of the server",
         verbs=(
-            Command("create", "make a key, and print it once", key_verbs.create, key_verbs.declare_create),
-            Command("list", "print all keys, without their secrets", key_verbs.show, key_verbs.declare_list),
-            Command(
-                "revoke", "make a key invalid within a second", key_verbs.revoke, key_verbs.declare_revoke
-            ),
+            Command("create", "make a key, and print it once", keys.create, keys.declare_create),
+            Command("list", "print all keys, without their secrets", keys.show, keys.declare_list),
+            Command("revoke", "make a key invalid within a second", keys.revoke, keys.declare_revoke),
         ),
     ),
-    Command("ledger", "print where all messages are", commands.ledger, commands.declare_store),
+    Command("completion", "print a script for a shell", _completion, completion.declare_completion),
+    Command("demo", "put, take and finish tasks, and print the ledger", books.demo, books.declare_demo),
     Command(
         "upkeep",
         "one round of upkeep: sweep the SQL inbox, drop what is past retention",
-        commands.upkeep,
-        commands.declare_store,
-    ),
-    Command(
-        "serve",
-        "serve the queues over HTTP until a signal",
-        serving.serve,
-        serving.declare_serve,
+        books.upkeep,
+        declare_embedded,
     ),
     Command("version", "print the version and exit", _version),
 )
 
 
+class _Parser(argparse.ArgumentParser):
+    """Takes options anywhere: argparse alone gives up on `push QUEUE --raw FILE`, since FILE is optional."""
+
+    _mixing = False
+
+    def parse_known_args(  # type: ignore[override]  # of the overloads, what argparse calls
+        self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
+    ) -> tuple[argparse.Namespace, list[str]]:
+        has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)  # noqa: SLF001 - argparse has no other way to ask
+        if self._mixing or has_verbs:
+            return super().parse_known_args(args, namespace)
+        self._mixing = True  # parsing them mixed comes back here, twice
+        try:
+            return self.parse_known_intermixed_args(args, namespace)
+        finally:
+            self._mixing = False
+
+
 def build_parser(known: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:
     """Return the parser with one subparser per command."""
-    parser = argparse.ArgumentParser(
-        prog="forebay", description="Forebay: a durable queue for data pipelines."
-    )
+    parser = _Parser(prog="forebay", description="Forebay: a durable queue for data pipelines.")
     parser.add_argument("--version", action="version", version=f"forebay {__version__}")
-    subparsers = parser.add_subparsers(title="commands", metavar="command", dest="command")
-    _add_commands(subparsers, known)
+    parser.set_defaults(run=_printing_help(parser))
+    _add_commands(parser, known, "command")
     return parser
 
 
-def _add_commands(subparsers: Subparsers, known: Sequence[Command]) -> None:
+def _add_commands(parser: argparse.ArgumentParser, known: Sequence[Command], word: str) -> None:
+    subparsers = parser.add_subparsers(title=f"{word}s", metavar=word)
     for command in known:
-        parser = subparsers.add_parser(command.name, help=command.summary, description=command.summary)
-        command.declare(parser)
+        subparser = subparsers.add_parser(command.name, help=command.summary, description=command.summary)
+        command.declare(subparser)
+        subparser.set_defaults(run=command.run or _printing_help(subparser))
         if command.verbs:
-            verbs = parser.add_subparsers(
-                title="verbs", metavar="verb", dest="verb", required=command.run is None
-            )
-            _add_commands(verbs, command.verbs)
-        if command.run is not None:
-            parser.set_defaults(run=command.run)
+            _add_commands(subparser, command.verbs, "verb")
+
+
+def _printing_help(parser: argparse.ArgumentParser) -> Callable[[argparse.Namespace], int]:
+    def run(_: argparse.Namespace) -> int:
+        parser.print_help()
+        return 0
+
+    return run
 
 
 def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS) -> int:
     """Run one command and return its exit status.
 
-    0 is success, 1 a finding (the ledger doesn't balance), 2 a usage error, 3 an error that Forebay
-    explains on standard error, 130 an interruption.
+    0 is success, 1 a finding (the ledger doesn't balance, a check fails, some of it wasn't done), 2 a usage
+    error, 3 an error that Forebay explains on standard error, 130 an interruption.
     """
-    parser = build_parser(known)
-    arguments = parser.parse_args(argv)
-    if arguments.command is None:
-        parser.print_help()
-        return 0
+    arguments = build_parser(known).parse_args(argv)
     run: Callable[[argparse.Namespace], int] = arguments.run
     try:
         return run(arguments)
@@ -139,6 +204,9 @@ def main(argv: Sequence[str] | None = None, known: Sequence[Command] = COMMANDS)
         return 3
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # whoever read this has had enough; what is still buffered goes nowhere
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
 
 
 if __name__ == "__main__":

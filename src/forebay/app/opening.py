@@ -29,7 +29,20 @@ from forebay.warm.seam import Warm
 if TYPE_CHECKING:
     from forebay.client import SyncClient
 
-__all__ = ["DEFAULT_STORE", "is_server", "open_embedded", "open_log", "open_store", "open_sync"]
+__all__ = [
+    "DEFAULT_SERVER",
+    "DEFAULT_STORE",
+    "is_server",
+    "open_embedded",
+    "open_log",
+    "open_store",
+    "open_sync",
+    "split_warm",
+    "sqlite_path",
+]
+
+DEFAULT_SERVER = "http://127.0.0.1:6632"
+"""Where a server listens unless it is told otherwise."""
 
 DEFAULT_STORE = "sqlite:///forebay-data/forebay.db"
 """Where an embedded Forebay keeps its data, below the current folder."""
@@ -86,7 +99,7 @@ def open_embedded(
     worker: str | None = None,
 ) -> LogStore:
     """The store that works a log and a warm tier in this process, to be entered with `async with`."""
-    url, found = _split_warm(url)
+    url, found = split_warm(url)
     if warm is not None and found is not None:
         text = "the warm tier is given twice: in the address and by `warm`"
         raise Misconfigured(text, hint="give it once")
@@ -96,7 +109,7 @@ def open_embedded(
     return LogStore(log, tier, clock=clock, settings=settings, worker=worker)
 
 
-def _split_warm(url: str) -> tuple[str, str | None]:
+def split_warm(url: str) -> tuple[str, str | None]:
     """The address without its `warm` parameter, and that."""
     address, _, query = url.partition("?")
     parameters = parse_qsl(query, keep_blank_values=True)
@@ -119,26 +132,28 @@ def _valkey_warm(url: str, clock: Clock | None) -> Warm:
 
 def open_log(url: str = DEFAULT_STORE, *, clock: Clock | None = None, limits: Limits | None = None) -> Log:
     """The log at an address, to be entered with `async with`. The default folder is made if missing."""
-    scheme, separator, rest = url.partition("://")
+    scheme, separator, _ = url.partition("://")
     if not separator:
         raise Misconfigured(f"{url!r} is no address of a log", hint=_schemes())
     if scheme == "memory":
         return MemoryLog(clock=clock, limits=limits)
     if scheme == "sqlite":
-        return SqliteLog(_sqlite_path(url, rest), clock=clock, limits=limits)
+        path = sqlite_path(url)
+        if url == DEFAULT_STORE:
+            path.parent.mkdir(exist_ok=True)
+        return SqliteLog(path, clock=clock, limits=limits)
     if scheme in ("postgresql", "postgres"):
         return _postgres_log(url, clock, limits)
     raise Misconfigured(f"there is no log for {scheme}://", hint=_schemes())
 
 
-def _sqlite_path(url: str, rest: str) -> Path:
+def sqlite_path(url: str) -> Path:
+    """The file that an address names."""
+    rest = url.partition("://")[2]
     if not rest.startswith("/") or rest == "/":
         text = f"{url!r} names no file"
         raise Misconfigured(text, hint="write sqlite:///file.db, or sqlite:////path/to/file.db")
-    path = Path(rest[1:])
-    if url == DEFAULT_STORE:
-        path.parent.mkdir(exist_ok=True)
-    return path
+    return Path(rest[1:])
 
 
 def _postgres_log(url: str, clock: Clock | None, limits: Limits | None) -> Log:

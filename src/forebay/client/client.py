@@ -60,7 +60,7 @@ from forebay.model import (
 from forebay.store.asking import checked_begin, checked_count, raise_for_lost
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
-from forebay.store.tickets import check_reason, check_time, lease_of
+from forebay.store.tickets import check_reason, check_time, leases_of
 from forebay.store.values import (
     DEFAULT_GROUP,
     FlowStats,
@@ -313,7 +313,7 @@ class Client:
     ) -> None:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
         begins, seconds = checked_begin(start_time, delay)
-        tickets = [_retry(task) if isinstance(task, Retry) else _ticket(task) for task in tasks]
+        tickets = _retries(tasks)
         form = {"tasks": tickets, "start_time": begins, "delay_seconds": seconds}
         if tickets:
             await self._settle("/v1/retry", form, {})
@@ -332,7 +332,7 @@ class Client:
         Tasks that were taken together share a lease where they come from one block, and are extended
         together.
         """
-        tickets = [_ticket(task) for task in tasks]
+        tickets = _tickets(list(tasks))
         if tickets:
             form = {"tasks": tickets, "seconds": seconds}
             await self._send("POST", "/v1/extend", Settled, form)
@@ -350,10 +350,10 @@ class Client:
         finished, buried = list(done), list(bury)
         reason = check_reason(reason)
         form = {
-            "done": [_ticket(task) for task in finished],
-            "retry": [_retry(item) for item in retry],
-            "bury": [_ticket(task) for task in buried],
-            "release": [_ticket(task) for task in release],
+            "done": _tickets(finished),
+            "retry": _retries(retry),
+            "bury": _tickets(buried),
+            "release": _tickets(list(release)),
         }
         if any(form.values()):
             await self._settle("/v1/settle", {**form, "reason": reason}, endings_of(finished, buried))
@@ -563,13 +563,19 @@ def _pack(form: Any) -> bytes:
         raise Rejected(f"the request can't be written: {error}", hint="give plain values") from None
 
 
-def _ticket(task: Task | Ticket) -> dict[str, Any]:
-    return {"lease": lease_of(task), "id": task.id}
+def _tickets(tasks: Sequence[Task | Ticket]) -> list[dict[str, Any]]:
+    return [{"id": task.id, "lease": lease} for task, lease in zip(tasks, leases_of(tasks), strict=True)]
 
 
-def _retry(item: Retry) -> dict[str, Any]:
-    check_time(item.next_start_time, "the start time of a retry")
-    return {**_ticket(item.task), "start_time": item.next_start_time}
+def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:
+    """Tickets with the times at which they come back, where they say one."""
+    listed = list(items)
+    tickets = _tickets([item.task if isinstance(item, Retry) else item for item in listed])
+    for item, ticket in zip(listed, tickets, strict=True):
+        if isinstance(item, Retry):
+            check_time(item.next_start_time, "the start time of a retry")
+            ticket["start_time"] = item.next_start_time
+    return tickets
 
 
 _is_a_store: type[Store] = Client

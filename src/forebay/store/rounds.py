@@ -49,24 +49,27 @@ class Rounds:
             with suppress(Unavailable):
                 if rounds * period >= TICK_SECONDS:
                     rounds = 0
-                    await self.keep_up()
+                    await self._keep_up()
                 for window in list(self._windows.values()):
                     await _tend(window)
 
-    async def keep_up(self) -> None:
+    async def _keep_up(self) -> None:
         """See what other servers changed, and take over from those that are gone."""
         for queue in await self._log.queues():
             self._adopt(queue)
-            mine = [window for window in self._windows.values() if window.group.queue == queue.number]
-            for group in await self._log.groups(queue) if mine else ():
-                for window in mine:
-                    if window.group.number == group.number:
-                        await window.follow(group)
+            await self._follow(queue)
         owners = await self.retire_gone()
         for window in list(self._windows.values()):
             for tier in window.tiers.all:
                 with suppress(Unavailable):
                     await tier.give_back_lost(owners)
+
+    async def _follow(self, queue: Queue) -> None:
+        """See which groups of a queue were sent elsewhere."""
+        mine = {w.group.number: w for w in self._windows.values() if w.group.queue == queue.number}
+        for group in await self._log.groups(queue) if mine else ():
+            if group.number in mine:
+                await mine[group.number].follow(group)
 
     async def retire_gone(self) -> list[Owner]:
         """Take over from processes that are gone; all owners, as they were before."""

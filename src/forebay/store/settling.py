@@ -15,7 +15,7 @@ import msgspec
 from forebay.log.values import Death, Deferral, QueueSettings, Settlement
 from forebay.model import Message, bitmap
 from forebay.store.giving_up import is_last, last_words, without_start
-from forebay.store.tickets import check_lease, check_time, lease_of, offsets_of
+from forebay.store.tickets import check_lease, check_time, leases_of, offsets_of
 from forebay.store.unpacking import defer
 from forebay.store.values import Task, Ticket
 from forebay.warm.values import Lease, Leased
@@ -91,24 +91,22 @@ class Ballot:
     def retry(self, task: Task | Ticket, due_at: int) -> None:
         """Count a task as coming back at a time."""
         check_time(due_at, "the start time of a retry")
-        lease = lease_of(task)
-        verdict, (offset,) = self.of(lease), offsets_of(lease, [task.id])
+        ((verdict, (offset,)),) = self._by_lease([task])
         verdict.retried[offset] = (due_at, task)
 
     def bury(self, task: Task | Ticket, reason: str) -> None:
         """Count a task as dead."""
-        lease = lease_of(task)
-        verdict, (offset,) = self.of(lease), offsets_of(lease, [task.id])
+        ((verdict, (offset,)),) = self._by_lease([task])
         verdict.dead[offset] = (reason, task)
 
     def _by_lease(self, tasks: Iterable[Task | Ticket]) -> Iterator[tuple[Verdict, list[int]]]:
         listed = list(tasks)
-        leases = list(map(lease_of, listed))
+        leases = leases_of(listed)
         if listed and leases.count(leases[0]) == len(leases):
-            yield self.of(leases[0]), offsets_of(leases[0], [task.id for task in listed])
+            yield self.of(leases[0]), offsets_of(leases[0], listed)
             return
         for task, lease in zip(listed, leases, strict=True):
-            yield self.of(lease), offsets_of(lease, [task.id])
+            yield self.of(lease), offsets_of(lease, [task])
 
 
 def nameless(lease: Lease, verdict: Verdict, settings: QueueSettings) -> list[int]:

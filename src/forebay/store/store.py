@@ -323,7 +323,8 @@ class LogStore:
     async def _drop_deleted(self, windows: Sequence[Window]) -> None:
         """Forget groups that another server deleted; if it made them anew, the next call finds them."""
         for window in windows:
-            if window.group not in await self.log.groups(window.queue):
+            groups = await self.log.groups(window.queue)
+            if window.group.number not in {group.number for group in groups}:
                 await self._drop(window)
 
     async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:

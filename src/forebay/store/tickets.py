@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from typing import Final
 
 from forebay.model import BLOCK_MESSAGES_CEILING, MESSAGE_ID_MAX, TIME_MAX, Rejected, check_partition
@@ -22,23 +22,26 @@ _BOUNDS: Final = (
     ("attempts", 0, _INT32_MAX - 1),
     ("start_time", 0, TIME_MAX),
 )
+_KINDS: Final = {Task, Ticket}
+_NUMBERS: Final = {int}
 _EPOCH_MAX: Final = 100
 REASON_BYTES_MAX: Final = 64 << 10
 _HINT: Final = "settle tasks with what came with them, unchanged"
 
 
-def lease_of(task: object) -> Lease:
-    """The lease of a task or a ticket, unless it is something else."""
-    if not isinstance(task, Task | Ticket):
+def leases_of(tasks: Sequence[Task | Ticket]) -> list[Lease]:
+    """The leases of tasks or tickets; Rejected names what is neither."""
+    if not set(map(type, tasks)) <= _KINDS:
+        stray = next(task for task in tasks if type(task) not in _KINDS)
         hint = "pass the task itself: an id doesn't say under whose lease it is"
-        raise Rejected(f"{task!r} is no task", hint=hint)
-    if not isinstance(task.lease, Lease):
-        raise Rejected(f"the lease of task {task.id!r} is none", hint=_HINT)
-    return task.lease
+        raise Rejected(f"{stray!r} is no task", hint=hint)
+    return [task.lease for task in tasks]
 
 
 def check_lease(lease: Lease) -> None:
     """Raise Rejected unless a lease can be one that was given out."""
+    if type(lease) is not Lease:
+        raise Rejected(f"{lease!r} is no lease", hint=_HINT)
     for name, least, most in _BOUNDS:
         value = getattr(lease, name)
         if type(value) is not int or not least <= value <= most:
@@ -51,14 +54,15 @@ def check_lease(lease: Lease) -> None:
         check_partition(lease.partition, what="the partition of a lease")
 
 
-def offsets_of(lease: Lease, ids: Iterable[int]) -> list[int]:
-    """Messages by id as offsets in the lease's claim; Rejected names one that isn't in it."""
-    first, listed = lease.first, list(ids)
-    if not set(map(type, listed)) <= {int}:
+def offsets_of(lease: Lease, tasks: Sequence[Task | Ticket]) -> list[int]:
+    """Tasks of a lease as offsets in its claim; Rejected names one that isn't in it."""
+    first = lease.first
+    ids = [task.id for task in tasks]
+    if not set(map(type, ids)) <= _NUMBERS:
         raise Rejected("the id of a task is not a number", hint=_HINT)
-    offsets = [i - first for i in listed]
+    offsets = [i - first for i in ids]
     if min(offsets) < 0 or max(offsets) >= lease.count:
-        stray = next(i for i in listed if not 0 <= i - first < lease.count)
+        stray = next(i for i in ids if not 0 <= i - first < lease.count)
         last = first + lease.count - 1
         raise Rejected(f"task {stray} is not among those of its lease, {first} to {last}", hint=_HINT)
     return offsets

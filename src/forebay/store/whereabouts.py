@@ -109,8 +109,9 @@ def _group(
 
 
 def _state(message_id: int, stands: Standing, found: Found, message: Message | None) -> str:
-    if sequence_of(message_id) < stands.group.start:
-        return "skipped"
+    is_known = stands.claim is not None or stands.letter is not None or bool(stands.outcomes)
+    if sequence_of(message_id) < stands.group.start and not is_known:
+        return "skipped"  # a group that has sought may have seen what lies before its start
     if not stands.claimed:
         is_delayed = message is not None and (message.start_time or 0) > found.at
         return "delayed" if is_delayed else "cold"

@@ -358,7 +358,7 @@ class Window:
             sought = await self._log.seek(self.group, start)
             await self._go_on_as(sought.group)
         self.nudge()
-        self.line.wake_next()
+        self.line.wake_all()
         return sought
 
     async def follow(self, group: Group) -> None:
@@ -367,7 +367,7 @@ class Window:
             async with self.still:
                 await self._go_on_as(group)
             self.nudge()
-            self.line.wake_next()
+            self.line.wake_all()
 
     async def _group_now(self) -> Group:
         """The group as the log has it, if it can be reached."""

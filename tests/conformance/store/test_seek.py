@@ -32,6 +32,16 @@ async def filled(store: Store, *, ordered: bool = False) -> None:
         await store.put_task("q", *[Message(f"{partition}{i}".encode(), partition) for i in range(3)])
 
 
+async def gathered(count: int, *stores: Store) -> list[Task]:
+    """So many tasks, whichever server has them; one that fills a shelf keeps the others waiting a moment."""
+    tasks: list[Task] = []
+    async with asyncio.timeout(20):
+        while len(tasks) < count:
+            for store in stores:
+                tasks += await store.get_task("q", count - len(tasks) or 1, wait_seconds=0.05)
+    return tasks
+
+
 @KINDS
 async def test_what_was_done_comes_again(store: Store, *, ordered: bool) -> None:
     await filled(store, ordered=ordered)
@@ -103,7 +113,7 @@ async def test_another_server_that_holds_tasks_recovers_by_itself(rig: StoreRig,
 
     with pytest.raises(LeaseLost):
         await rig.store.done_task(held)
-    tasks = await rig.store.get_task("q", 10) + await other.get_task("q", 10)
+    tasks = await gathered(5, rig.store, other)
     assert data(tasks) == ["a1", "a2", "b0", "b1", "b2"]
     for store in (rig.store, other):  # each has its own, where the tier isn't shared
         with suppress(LeaseLost):
@@ -132,9 +142,27 @@ async def test_a_server_notices_by_itself_when_its_workers_have_all_that_is_void
     await rig.store.get_task("q", 6)
     other = await rig.open()
     await other.seek("q", "workers", "earliest")
-    await rig.embedded._rounds.keep_up()
+    await rig.embedded._rounds._keep_up()
     assert await rig.store.running() == []
-    assert len(await rig.store.get_task("q", 10) + await other.get_task("q", 10)) == 6
+    assert len(await gathered(6, rig.store, other)) == 6
+
+
+@KINDS
+async def test_a_server_that_died_after_it_had_told_the_log_leaves_no_trouble(
+    rig: StoreRig, *, ordered: bool
+) -> None:
+    store = rig.store
+    await filled(store, ordered=ordered)
+    held = await store.get_task("q", 1)
+    (group,) = await store.groups("q")
+    await rig.embedded.log.seek(group, Position(2))
+
+    tasks = await gathered(5, store)
+
+    assert data(tasks) == ["a1", "a2", "b0", "b1", "b2"]
+    with pytest.raises(LeaseLost):
+        await store.done_task(held)
+    await store.done_task(tasks)
 
 
 async def test_tasks_taken_since_are_not_lost_when_others_notice(shared_rig: StoreRig) -> None:
@@ -144,11 +172,11 @@ async def test_tasks_taken_since_are_not_lost_when_others_notice(shared_rig: Sto
     other = await rig.open()
     await other.get_task("q", 1)
     await other.seek("q", "workers", "earliest")
-    tasks = await other.get_task("q", 3)
+    tasks = await gathered(3, other)
 
-    await rig.embedded._rounds.keep_up()
+    await rig.embedded._rounds._keep_up()
     await rig.embedded.tick()
-    await rig.embedded._rounds.keep_up()
+    await rig.embedded._rounds._keep_up()
 
     await other.done_task(tasks)
     assert (await counts(other)).done == 3

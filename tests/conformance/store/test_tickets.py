@@ -148,6 +148,17 @@ async def test_a_ticket_whose_claim_is_gone_is_lost_and_the_others_are_buried(ri
     assert [letter.message_id for letter in await rig.store.dead_letters("q")] == [other.id]
 
 
+async def test_a_batch_whose_claim_is_gone_is_lost_as_a_whole(rig: StoreRig) -> None:
+    store = rig.store
+    tasks = await taken(store)
+    (group,) = await store.groups("q")
+    (claim,) = await rig.embedded.log.recall(group, [tasks[0].lease.claim])
+    await rig.embedded.log.commit(settlements=[claim.settle_all()])
+    with pytest.raises(LeaseLost, match="4 tasks"):
+        await store.settle(done=tickets(tasks[:2]), bury=tickets(tasks[2:]), reason="bad")
+    assert await store.dead_letters("q") == []
+
+
 async def test_another_server_settles_with_a_ticket(shared_rig: StoreRig) -> None:
     tasks = await taken(shared_rig.store)
     other = await shared_rig.open()

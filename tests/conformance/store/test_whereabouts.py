@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 import pytest
 
+from forebay.log.values import Position
 from forebay.model import Message, Rejected, UnknownQueue, mint, pack
 from forebay.store.seam import Store
 from forebay.store.values import GroupPlace
@@ -241,3 +242,20 @@ async def test_of_a_deleted_queue_nothing_is_told(rig: StoreRig) -> None:
     await rig.store.delete_queue("orders")
     with pytest.raises(UnknownQueue, match="isn't there"):
         await rig.store.where(first)
+
+
+async def test_what_became_of_a_message_is_told_after_the_group_was_sent_elsewhere(rig: StoreRig) -> None:
+    store = rig.store
+    await store.create_queue("orders")
+    done, dead, late, waiting, new = await store.put_task("orders", b"a", b"b", b"c", b"d", b"e")
+    tasks = await store.get_task("orders", 3)
+    await store.settle(done=tasks[:1], bury=tasks[1:2], reason="bad")
+    await store.retry_task(tasks[2:], delay=60)
+    await store.seek("orders", "workers", Position(5))
+    states = [(await place(store, i)).state for i in (done, dead, late, waiting)]
+    assert states == ["done", "dead", "skipped", "skipped"]
+    assert (await place(store, new)).state in {"cold", "warm"}
+    await store.redrive("orders")
+    assert (await place(store, dead)).state in {"cold", "warm"}
+    await store.seek("orders", "workers", "earliest")
+    assert (await place(store, done)).state in {"cold", "warm"}

@@ -31,6 +31,7 @@ async def test_a_lease_says_all_that_the_log_must_be_told(rig: WarmRig) -> None:
     lease = one.lease
     assert (lease.group, lease.epoch, lease.claim, lease.first) == (7, epoch, 5, FIRST + 500)
     assert (lease.count, lease.attempts, lease.start_time) == (3, 2, BEGIN)
+    assert (lease.prev_start_time, lease.partition) == (parcel.prev_start_time, "p")
     assert (one.worker, one.since, one.deadline) == ("some worker", BEGIN, BEGIN + 1_500_000)
     assert (list(one.places), one.offsets(), one.parcel) == ([0, 1], [0, 1], parcel)
 

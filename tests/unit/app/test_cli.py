@@ -5,7 +5,7 @@ import argparse
 import pytest
 
 from forebay import __version__
-from forebay.app.cli import Command, main
+from forebay.app.cli import Command, build_parser, main
 
 
 def test_version_option_prints_the_version(capsys: pytest.CaptureFixture[str]) -> None:
@@ -39,6 +39,16 @@ def test_a_command_gets_its_arguments_and_gives_the_status() -> None:
     assert main(["probe", "--status", "7"], known=[command]) == 7
 
 
+def test_a_noun_runs_its_verbs_and_without_one_prints_its_help(capsys: pytest.CaptureFixture[str]) -> None:
+    verbs = (Command("one", "give one", lambda _: 1), Command("two", "give two", lambda _: 2))
+    noun = Command("number", "give numbers", verbs=verbs)
+    assert main(["number", "two"], known=[noun]) == 2
+    assert main(["number"], known=[noun]) == 0
+    shown = capsys.readouterr().out
+    assert "usage: forebay number" in shown
+    assert "give two" in shown
+
+
 def test_an_interrupt_ends_with_status_130() -> None:
     def run(_: argparse.Namespace) -> int:
         raise KeyboardInterrupt
@@ -47,12 +57,17 @@ def test_an_interrupt_ends_with_status_130() -> None:
     assert main(["probe"], known=[command]) == 130
 
 
-def test_a_verb_of_a_noun_runs_and_a_noun_alone_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
-    verbs = (Command("one", "give 1", lambda _: 1), Command("two", "give 2", lambda _: 2))
-    noun = Command("noun", "give numbers", verbs=verbs)
-    assert main(["noun", "two"], known=[noun]) == 2
-    assert main(["noun", "one"], known=[noun]) == 1
+@pytest.mark.parametrize(
+    "words",
+    ["orders file --raw", "orders --raw file", "--raw orders file", "orders --partition p --raw file"],
+)
+def test_options_may_stand_anywhere(words: str) -> None:
+    arguments = build_parser().parse_args(["push", *words.split()])
+    assert (arguments.queue, arguments.file, arguments.raw) == ("orders", "file", True)
+
+
+def test_an_unknown_option_of_a_verb_is_a_usage_error(capsys: pytest.CaptureFixture[str]) -> None:
     with pytest.raises(SystemExit) as exit_info:
-        main(["noun"], known=[noun])
+        main(["queues", "list", "--no-such-option"])
     assert exit_info.value.code == 2
-    assert "verb" in capsys.readouterr().err
+    assert "--no-such-option" in capsys.readouterr().err

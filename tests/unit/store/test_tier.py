@@ -57,6 +57,17 @@ async def test_an_epoch_is_begun_once_and_named_in_the_log(rig: Rig) -> None:
     assert tier.owner(epoch) == f"me|{rig.group.number}|{epoch}"
 
 
+async def test_an_epoch_from_before_the_group_was_sent_elsewhere_is_over(rig: Rig) -> None:
+    tier = await rig.open()
+    before = await tier.open()
+    tier.shelf = Shelf(rig.queue.number, rig.group.number, "orders/workers", sought=2)
+    epoch = await tier.open()
+    assert epoch == tier.epoch != before
+    assert await tier.open() == epoch
+    tier.shelf = Shelf(rig.queue.number, rig.group.number, "orders/workers", sought=1)
+    assert await tier.open() == epoch, "one that began later than we know of is in order"
+
+
 async def test_a_lost_epoch_gives_back_what_it_held(rig: Rig) -> None:
     tier = await rig.open()
     await claim(rig, tier)

@@ -277,7 +277,7 @@ SELECT last, count, id, appended_at, partition, body
 FROM forebay.block WHERE last >= $1 ORDER BY last LIMIT 1
 
 -- name: groups_found
-SELECT g.number, g.queue, g.name, g.start, c.position, l.position AS lane
+SELECT g.number, g.queue, g.name, g.start, g.sought, c.position, l.position AS lane
 FROM forebay.consumer_group AS g
 LEFT JOIN forebay.lane AS l ON l.grp = g.number AND l.partition = $2, LATERAL (
     SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1

@@ -99,6 +99,13 @@ class Server:
                 hint="set its maxmemory-policy to noeviction",
             )
 
+    async def info(self) -> dict[str, Any]:
+        """What the server says of itself."""
+        with self._errors():
+            async with asyncio.timeout(self._seconds):
+                found: dict[str, Any] = await self._client.info()
+                return found
+
     async def run(self, name: str, key: str, *arguments: Argument) -> Any:
         """Run a script on the keys that begin with `key`; it happens whole or not at all."""
         script = load(name)

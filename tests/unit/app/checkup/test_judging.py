@@ -1,0 +1,44 @@
+"""Checks judge by numbers, and what isn't well comes with what helps."""
+
+from pathlib import Path
+
+import pytest
+
+from forebay.app.checkup.finding import clock_finding
+from forebay.app.checkup.machine import check_folder, judge_space, judge_sync
+from forebay.app.checkup.services import judge_policy
+
+HERE = Path("data")
+
+
+@pytest.mark.parametrize(
+    ("finding", "level"),
+    [
+        (clock_finding("clock", 0.4), "ok"),
+        (clock_finding("clock", -1.5), "warning"),
+        (clock_finding("clock", 31), "failure"),
+        (judge_space(HERE, 50 << 30, 100 << 30), "ok"),
+        (judge_space(HERE, 1 << 30, 100 << 30), "warning"),
+        (judge_space(HERE, 10 << 20, 100 << 30), "failure"),
+        (judge_sync(HERE, 0.004), "ok"),
+        (judge_sync(HERE, 0.2), "warning"),
+        (judge_sync(HERE, 2.0), "failure"),
+        (judge_policy("noeviction"), "ok"),
+        (judge_policy("volatile-lru"), "ok"),
+        (judge_policy("allkeys-lru"), "failure"),
+    ],
+)
+def test_a_number_is_judged(finding: object, level: str) -> None:
+    assert getattr(finding, "level", None) == level
+    assert (getattr(finding, "help", None) is None) == (level == "ok")
+
+
+def test_the_folder_is_left_as_it_was(tmp_path: Path) -> None:
+    assert [finding.subject for finding in check_folder(tmp_path)] == ["data folder", "disk", "fsync"]
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_folder_that_is_not_there_fails_with_the_command_that_makes_it(tmp_path: Path) -> None:
+    (finding,) = check_folder(tmp_path / "no")
+    assert finding.level == "failure"
+    assert finding.help == f"mkdir -p {tmp_path / 'no'}"

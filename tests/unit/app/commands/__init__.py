@@ -1,0 +1,1 @@
+"""The commands: words, lines, screens and scripts."""
