@@ -7,7 +7,7 @@ from typing import Final
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.routing import Route
-from forebay.log.values import Group, Start
+from forebay.log.values import Group, Position, Start
 from forebay.store.values import Purged
 from forebay.wire.forms import Deleted, GroupForm
 
@@ -37,7 +37,7 @@ async def delete(call: Call) -> Answer:
 
 
 def _start(form: GroupForm) -> Start:
-    return form.start
+    return form.start if form.sequence is None else Position(form.sequence)
 
 
 _PATH: Final = "/v1/queues/{queue}/groups/{group}"
