@@ -4,6 +4,7 @@ import json
 import os
 import shutil
 import signal
+import ssl
 import sys
 import tempfile
 import urllib.error
@@ -22,12 +23,18 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 class ForebayServer:
     """One server. Without a `store_url` it has a SQLite file of its own; port and data survive restarts.
 
-    `limits` are those of `ServerLimits`, `settings` the other ones of `ServerSettings`.
+    `limits` are those of `ServerLimits`, `settings` the other `ServerSettings`; `tls` is how it is asked.
     """
 
     def __init__(
-        self, store_url: str | None = None, *, limits: dict[str, Any] | None = None, **settings: Any
+        self,
+        store_url: str | None = None,
+        *,
+        limits: dict[str, Any] | None = None,
+        tls: ssl.SSLContext | None = None,
+        **settings: Any,
     ) -> None:
+        self._tls = tls
         self._directory = Path(tempfile.mkdtemp(prefix="forebay-server-"))
         self._store_url = store_url or f"sqlite:///{self._directory}/forebay.db"
         self._process: ServerProcess | None = None
@@ -40,7 +47,7 @@ class ForebayServer:
     @property
     def url(self) -> str:
         """Where it serves."""
-        return f"http://127.0.0.1:{self.port}"
+        return f"{'http' if self._tls is None else 'https'}://127.0.0.1:{self.port}"
 
     @property
     def store_url(self) -> str:
@@ -81,7 +88,7 @@ class ForebayServer:
     def answers(self, path: str) -> bool:
         """Whether it answers 200."""
         try:
-            with urllib.request.urlopen(self.url + path, timeout=5) as answer:
+            with urllib.request.urlopen(self.url + path, timeout=5, context=self._tls) as answer:
                 return bool(answer.status == 200)
         except (OSError, urllib.error.HTTPError):
             return False

@@ -74,6 +74,9 @@ class LingeringTransport:
         can_linger = self._inner.can_write_eof() and not self._inner.get_write_buffer_size()
         if not can_linger or not self._expects_more():
             self._inner.close()
+            if not self._inner.get_write_buffer_size() and not self._inner.can_write_eof():
+                # TLS would wait for half a minute for the other side to say goodbye.
+                asyncio.get_running_loop().call_later(LINGER_SECONDS, self._inner.abort)
             return
         self._inner.set_protocol(_Drain(self._inner, self._inner.get_protocol()))
         self._inner.write_eof()
