@@ -9,7 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.servers import PostgresServer, ServerUnavailableError, ValkeyServer, absent
+from tests.servers import ForebayServer, PostgresServer, ServerUnavailableError, ValkeyServer, absent
 
 # A failure prints a blob that reproduces it: `@reproduce_failure(...)`. CI keeps on drawing new
 # examples (not derandomised), so that every run searches a little further. It doesn't shrink what it
@@ -83,3 +83,10 @@ def valkey_url(valkey_server: ValkeyServer) -> str:
     """Give the address of an empty Valkey: what earlier tests left is flushed."""
     valkey_server.flush()
     return valkey_server.url
+
+
+@pytest.fixture(scope="module")
+def forebay_server() -> Iterator[ForebayServer]:
+    """Give a Forebay server process with a SQLite file, for the tests of one module."""
+    with ForebayServer() as server:
+        yield server

@@ -11,6 +11,10 @@ from typing import Any
 
 import msgspec
 
+from forebay.api.examples import BODIES, PATHS
+from forebay.api.openapi import document, field_texts
+from forebay.api.routes import ROUTES
+from forebay.api.routing import Route
 from forebay.app.cli import COMMANDS, Command, build_parser
 from forebay.app.configuring.flags import FLAGS
 from forebay.app.configuring.schema import OTHER_VARIABLES, SETTINGS, Setting
@@ -54,6 +58,8 @@ def pages() -> dict[str, str]:
         "queue-settings.md": "\n".join(_settings()),
         "limits.md": "\n".join(_limits()),
         "errors.md": "\n".join(_errors()),
+        "http.md": "\n".join(_http()),
+        "openapi.json": msgspec.json.format(msgspec.json.encode(document(ROUTES)), indent=2).decode() + "\n",
     }
 
 
@@ -172,6 +178,58 @@ def _errors() -> Iterator[str]:
         meaning = (inspect.getdoc(error) or "").split("\n\n")[0].replace("\n", " ")
         yield f"| {depth}`{error.__name__}` | {error.status or ''} | `{error.label}` | {meaning} |"
     yield ""
+
+
+def _http() -> Iterator[str]:
+    yield f"{NOTE}\n# The HTTP API\n"
+    yield "The same as [OpenAPI 3.1](openapi.json); a server has it at `/openapi.json` and `/docs`. See also"
+    yield "[how to use it](../how-to/use-the-http-api.md) and [what it promises](../explanation/http.md).\n"
+    yield "Errors are problems (RFC 9457) with `type`, `title`, `status`, `detail`, `hint` and `request_id`."
+    yield "Any path may answer 400, 429, 431, 500, 503; with a key 401, 403; with a body 408, 413, 415.\n"
+    tag = None
+    for route in sorted(ROUTES, key=lambda route: _TAGS.index(route.tag)):
+        if route.tag != tag:
+            tag = route.tag
+            yield f"## {tag}\n"
+        yield from _route(route)
+
+
+_TAGS = list(dict.fromkeys(route.tag for route in ROUTES))
+
+
+def _route(route: Route) -> Iterator[str]:
+    yield f"### {route.method} {route.path}\n\n{route.summary}."
+    yield f"Scope: `{route.scope}`.\n" if route.scope else "For everybody.\n"
+    example = BODIES.get((route.method, route.path))
+    if example is not None:
+        method = "" if route.method == "POST" else f"-X {route.method} "
+        body = msgspec.json.encode(example).decode()
+        url = f"http://127.0.0.1:6632{route.path.format(**PATHS)}"
+        yield f"```sh\ncurl {method}{url} \\\n  --json '{body}'\n```\n"
+    forms = [("query", route.query), ("body", route.body), *((str(s), f) for s, f in route.answers.items())]
+    rows = [row for where, form in forms for row in _form_rows(where, form)]
+    rows += [f"| header | `{name}` | | {text} |" for name, text in route.headers.items()]
+    if rows:
+        yield "| in | field | default | meaning |\n|---|---|---|---|"
+        yield from rows
+    if route.problems:
+        yield f"\nProblems: {', '.join(map(str, sorted(route.problems)))}."
+    yield ""
+
+
+def _form_rows(where: str, form: Any) -> Iterator[str]:
+    for struct in (form, *getattr(form, "__args__", ())):
+        if not (isinstance(struct, type) and issubclass(struct, msgspec.Struct)):
+            continue
+        texts = field_texts(struct)
+        for field in msgspec.structs.fields(struct):
+            yield f"| {where} | `{field.encode_name}` | {_default(field)} | {texts.get(field.name, '')} |"
+
+
+def _default(field: msgspec.structs.FieldInfo) -> str:
+    if field.default is msgspec.NODEFAULT or field.default in (None, msgspec.UNSET, ""):
+        return ""
+    return f"`{msgspec.json.encode(field.default).decode()}`"
 
 
 def _rows(struct: type[msgspec.Struct], docs: dict[str, str]) -> Iterator[str]:

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 import pytest
 
+from tests.servers.forebay import ForebayServer
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import ServerUnavailableError
 from tests.servers.proxy import FaultProxy, Verdict
@@ -16,6 +17,7 @@ from tests.servers.valkey import ValkeyServer
 
 __all__ = [
     "FaultProxy",
+    "ForebayServer",
     "PostgresServer",
     "ServerUnavailableError",
     "ValkeyServer",

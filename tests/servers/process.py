@@ -125,6 +125,12 @@ class ServerProcess:
             f"{self._name} was not ready after {timeout_seconds} s; its log:\n{log_tail(log)}"
         )
 
+    def wait(self, timeout_seconds: float) -> int:
+        """Wait for the first process to end by itself, and return its status."""
+        status = self._process.wait(timeout=timeout_seconds)
+        self.end(signal.SIGKILL)  # its children, if any; and the lifeline
+        return status
+
     def end(self, sign: signal.Signals, timeout_seconds: float = 30) -> None:
         """Send `sign` and return when the server and its children are gone; kill if too slow."""
         if self._lifeline < 0:

@@ -19,7 +19,7 @@ from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.context import Context
 from forebay.api.routing import Route, Router, WrongMethod
-from forebay.model import Corrupt, ForebayError, Unavailable
+from forebay.model import Corrupt, ForebayError, Rejected, Unavailable
 from forebay.wire.media import PROBLEM
 from forebay.wire.problems import Problem, problem_of
 
@@ -56,6 +56,10 @@ class Application:
                 answer = await self._run(call)
             except ForebayError as error:
                 answer = self._problem(call, error)
+            except asyncio.CancelledError:
+                if not self.context.draining.is_set():
+                    raise
+                answer = self._problem(call, _stopped())
             await self._send(call, answer, send)
         except Gone:
             self.context.counters.refused["client left"] += 1
@@ -75,6 +79,8 @@ class Application:
             call.key = context.keys.admit(call.header(b"authorization"), call.route.scope)
             if not call.route.checks_queues:
                 call.key.check(call.route.scope, call.params.get("queue"))
+        if call.route.query is None and scope["query_string"]:
+            raise Rejected("there is a query, but this path takes none", hint="leave it out")
         timer = asyncio.timeout(context.settings.limits.request_seconds)
         call.limited_by(timer)
         try:
@@ -87,12 +93,9 @@ class Application:
 
     async def _send(self, call: Call, answer: Answer, send: Send) -> None:
         body, media = answer.encoded(packed=answer.media is None and call.packed)
-        headers: list[Header] = [
-            (b"content-type", media.encode()),
-            (b"content-length", b"%d" % len(body)),
-            (b"x-request-id", call.id.encode("latin-1")),
-            *answer.headers,
-        ]
+        headers: list[Header] = [(b"x-request-id", call.id.encode("latin-1")), *answer.headers]
+        if media:
+            headers += [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
         if not call.body_is_read and _has_body(call):
             headers.append((b"connection", b"close"))  # else the rest of it would be read for nothing
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
@@ -102,7 +105,7 @@ class Application:
         self.context.counters.errors[error.label] += 1
         if isinstance(error, Corrupt):
             logger.error("%s", error, extra={"request_id": call.id})
-        problem = problem_of(error, call.id)
+        problem = problem_of(error, call.id, accepted=call.accepted)
         headers: list[Header] = []
         if problem.retry_after_seconds is not None:
             headers.append((b"retry-after", b"%d" % max(1, round(problem.retry_after_seconds))))
@@ -147,6 +150,11 @@ def _late(call: Call) -> ForebayError:
     text = f"the request took longer than {seconds:g} seconds"
     hint = "nobody knows what became of it: repeat it with the same Idempotency-Key"
     return Unavailable(text, hint=hint, retry_after_seconds=1.0)
+
+
+def _stopped() -> ForebayError:
+    hint = "nobody knows what became of it: repeat it with the same Idempotency-Key"
+    return Unavailable("the server stopped before this was done", hint=hint, retry_after_seconds=1.0)
 
 
 def _path_of(call: Call) -> str:

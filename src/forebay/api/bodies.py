@@ -7,7 +7,7 @@ in memory at a time; a body that is not whole is never used.
 from __future__ import annotations
 
 import zlib
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from typing import Any, Final
 
 import zstandard
@@ -18,8 +18,10 @@ from forebay.model.quantity import format_bytes
 Receive = Callable[[], Awaitable[Any]]
 
 _GZIP_WINDOW: Final = 31
-_PIECE: Final = 1 << 10
-"""A thousand times as much may come out of it, before it is counted."""
+_ZSTD_WINDOW_MAX: Final = 8 << 20
+"""What RFC 9659 allows; a decoder sets aside as much as the sender says."""
+_PIECES: Final = {"gzip": 1 << 12, "x-gzip": 1 << 12, "zstd": 1 << 8}
+"""Bytes that are unpacked at a time: up to 4 MiB come out of 4 KiB of gzip, and 8 MiB of 256 of zstd."""
 
 
 class Gone(Exception):  # noqa: N818 - what happened to the client
@@ -61,73 +63,78 @@ async def pieces(receive: Receive) -> AsyncIterator[bytes]:
             return
 
 
-async def read_body(receive: Receive, bytes_max: int) -> bytes:
-    """The whole body as it was sent."""
+async def read_body(receive: Receive, bytes_max: int, arrived: Callable[[int], None]) -> bytes:
+    """The whole body as it was sent; `arrived` is told of every part, before the next one is waited for."""
     message = await receive()
     if message["type"] == "http.disconnect":
         raise Gone
     body: bytes = message["body"]
+    _fits(len(body), bytes_max)
+    arrived(len(body))
     if not message.get("more_body", False):
-        if len(body) > bytes_max:
-            raise too_large(bytes_max)
         return body
     parts, size = [body], len(body)
     async for part in pieces(receive):
         size += len(part)
-        if size > bytes_max:
-            raise too_large(bytes_max)
+        _fits(size, bytes_max)
+        arrived(len(part))
         parts.append(part)
     return b"".join(parts)
 
 
-def unpack(body: bytes, encoding: str, bytes_max: int) -> bytes:
-    """Undo a Content-Encoding, and stop where the limit is passed."""
-    unpacker = Unpacker(encoding, bytes_max)
-    return unpacker.feed(body) + unpacker.finish()
+def _fits(size: int, bytes_max: int) -> None:
+    if size > bytes_max:
+        raise too_large(bytes_max)
 
 
 class Unpacker:
-    """Undoes a Content-Encoding piece by piece; all that comes out together is bounded."""
+    """Undoes a Content-Encoding piece by piece; all that comes out together is bounded.
+
+    Several gzip members, or zstd frames, one after the other are one body.
+    """
 
     def __init__(self, encoding: str, bytes_max: int) -> None:
         self._left = self._max = bytes_max
-        self._inner: Any = None
         self._encoding = encoding
-        if encoding in ("gzip", "x-gzip"):
-            self._inner = zlib.decompressobj(_GZIP_WINDOW)
-        elif encoding == "zstd":
-            self._inner = zstandard.ZstdDecompressor(max_window_size=1 << 27).decompressobj()
-        elif encoding not in ("", "identity"):
+        self._piece = _PIECES.get(encoding, 0)
+        if encoding not in ("", "identity", *_PIECES):
             text = f"the body is encoded as {encoding[:32]!r}"
             raise Unsupported(text, hint="use gzip or zstd, or none")
+        self._inner: Any = self._fresh() if self._piece else None
+        self._begun = False
 
-    def feed(self, piece: bytes) -> bytes:
-        """What comes out of a piece."""
+    def _fresh(self) -> Any:
+        if self._encoding == "zstd":
+            return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).decompressobj()
+        return zlib.decompressobj(_GZIP_WINDOW)
+
+    def feed(self, piece: bytes) -> Iterator[bytes]:
+        """What comes out of a piece, in parts of a few megabytes at most."""
         if self._inner is None:
-            return self._counted(piece)
-        out = bytearray()
+            yield self._counted(piece)
+            return
         try:
-            for begin in range(0, len(piece), _PIECE):
-                out += self._counted(self._fed(piece[begin : begin + _PIECE]))
+            for begin in range(0, len(piece), self._piece):
+                yield self._counted(self._fed(piece[begin : begin + self._piece]))
         except (zlib.error, zstandard.ZstdError) as error:
             text = f"the body is not {self._encoding}: {error}"
             raise Rejected(text, hint="send it as its Content-Encoding says") from None
-        return bytes(out)
 
     def _fed(self, piece: bytes) -> bytes:
-        if isinstance(self._inner, zstandard.ZstdDecompressionObj):
-            return self._inner.decompress(piece)
-        out: bytes = self._inner.decompress(piece, self._left + 1)
-        if self._inner.unconsumed_tail:
-            raise too_large(self._max)
+        out = b""
+        while piece:
+            if self._inner.eof:
+                self._inner = self._fresh()
+            self._begun = True
+            out += self._inner.decompress(piece)
+            piece = self._inner.unused_data if self._inner.eof else b""
         return out
 
-    def finish(self) -> bytes:
+    def finish(self) -> None:
         """Make sure that it was whole."""
-        if self._inner is not None and not self._inner.eof:
+        if self._begun and not self._inner.eof:
             text = f"the body ends in the middle of its {self._encoding}"
             raise Rejected(text, hint="send all of it")
-        return b""
 
     def _counted(self, out: bytes) -> bytes:
         self._left -= len(out)

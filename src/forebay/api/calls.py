@@ -6,7 +6,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from forebay.api.bodies import Budget, Receive, Unpacker, Unsupported, pieces, read_body, too_large, unpack
+from forebay.api.bodies import Budget, Receive, Unpacker, Unsupported, pieces, read_body, too_large
 from forebay.api.decoding import decode_json, decode_msgpack, decode_query, field_names
 from forebay.api.keys import ANYONE, Key
 from forebay.api.routing import Route
@@ -29,6 +29,7 @@ class Call:
     __slots__ = (
         "_budgeted",
         "_timer",
+        "accepted",
         "body_is_read",
         "context",
         "id",
@@ -48,6 +49,8 @@ class Call:
         self.route: Route
         self.key: Key = ANYONE
         self.body_is_read = False
+        self.accepted: int | None = None
+        """Messages of a stream that are durable, whatever becomes of the rest."""
         self._timer: asyncio.Timeout | None = None
         self._budgeted = 0
 
@@ -93,25 +96,40 @@ class Call:
         """The whole body, unpacked."""
         limit = self.context.settings.limits.body_bytes_max
         said = self.header(b"content-length")
-        size = int(said) if said is not None else 0  # the parser has made sure that it is a number
-        if size > limit:
+        if said is not None and int(said) > limit:  # the parser has made sure that it is a number
             raise too_large(limit)
-        self._take(size)
-        body = await read_body(self.receive, limit)
-        self.body_is_read = True
         encoding = self.header(b"content-encoding")
-        if encoding is not None:
-            body = unpack(body, encoding.strip().lower(), limit)
-        self._take(len(body) - size)
+        unpacker = None if encoding is None else Unpacker(encoding.strip().lower(), limit)
+        body = await read_body(self.receive, limit, self._take)
+        self.body_is_read = True
+        if unpacker is None:
+            return body
+        packed = len(body)
+        body = b"".join(unpacker.feed(body))
+        unpacker.finish()
+        self._take(len(body) - packed)
         return body
 
     async def stream(self) -> AsyncIterator[bytes]:
-        """The body as it comes, unpacked, without a limit; given up when it comes too slowly."""
+        """The body as it comes, unpacked, without a limit; given up when it comes too slowly.
+
+        Only the time that the client takes counts: while a part is being worked on, it may wait.
+        """
         encoding = (self.header(b"content-encoding") or "").strip().lower()
         unpacker = Unpacker(encoding, 1 << 50)
-        async for piece in pieces(self.receive):
-            self.wait_longer(len(piece) / _STREAM_BYTES_PER_SECOND)
-            yield unpacker.feed(piece)
+        clock = asyncio.get_running_loop().time
+        parts, received, waited = pieces(self.receive), 0, 0.0
+        while True:
+            began = clock()
+            self.wait_longer(received / _STREAM_BYTES_PER_SECOND - waited)
+            piece = await anext(parts, None)
+            if piece is None:
+                break
+            waited += clock() - began
+            received += len(piece)
+            self.wait_longer(0.0)
+            for part in unpacker.feed(piece):
+                yield part
         self.body_is_read = True
         unpacker.finish()
 

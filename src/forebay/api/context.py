@@ -38,6 +38,8 @@ class Context:
         self.counters = Counters(self)
         self.draining = asyncio.Event()
         """Set when the server is about to stop: nobody waits any longer."""
+        self.configuring = asyncio.Lock()
+        """Held by whoever changes a queue after having looked at it; other servers don't see it."""
         self.waiting: set[asyncio.Task[Any]] = set()
         """Takes that wait for a task."""
         self.reason = "the store is being opened"

@@ -8,7 +8,6 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Sequence
-from contextlib import suppress
 from difflib import get_close_matches
 from functools import cache
 from typing import Any, Final, TypeVar
@@ -23,6 +22,8 @@ T = TypeVar("T")
 
 _UNKNOWN: Final = re.compile(r"unknown field `(.+?)`")
 _QUERY_MAX: Final = 100
+_ESCAPED: Final = re.compile(rb"\\u00(?:3[0-9]|5[fF]|[67][0-9a-fA-F])")
+"""A character that names of fields are made of, but written as an escape, as hardly anybody does."""
 _RAW: Final = frozenset({"payload"})
 """Fields whose value is nobody's business: it may be as it likes."""
 
@@ -42,8 +43,9 @@ def msgpack_decoder(form: Any) -> msgspec.msgpack.Decoder[Any]:
 def decode_json(body: bytes, form: Any, fields: Sequence[str] = (), *, many: bool = False) -> Any:
     """Read a form from JSON. `fields` are the names that it knows, to suggest the nearest.
 
-    A body of `many` items is looked through for keys that come twice only where there are more of them than
-    items: whatever is inside of payloads is nobody's business, but looks the same from outside.
+    A body of `many` items (or one of many, a line) is looked through for keys that come twice only where it
+    may have them, which is found by counting: what is inside of payloads is nobody's business, and costs
+    nothing.
     """
     if not body.isascii():
         try:
@@ -54,19 +56,48 @@ def decode_json(body: bytes, form: Any, fields: Sequence[str] = (), *, many: boo
     try:
         value = json_decoder(form).decode(body)
     except msgspec.MsgspecError as error:
-        raise _explained(error, fields) from None
+        raise _explained(error, fields, len(body)) from None
     except RecursionError:
-        raise Rejected("the body is nested too deeply", hint="flatten it, or send payload_base64") from None
+        raise _too_deep() from None
     if not many or _may_have_twice(body, value, fields):
         _refuse_twice(body)
     return value
 
 
-def _may_have_twice(body: bytes, items: Sequence[Any], fields: Sequence[str]) -> bool:
-    """Whether some item may have a key twice: surely not one that is as short as it can be."""
-    if len(encode_json(items)) == len(body):
+def _may_have_twice(body: bytes, value: Any, fields: Sequence[str]) -> bool:
+    """Whether some item may have a key twice: surely none of a body that is as it would be written."""
+    if encode_json(value) == body:
         return False
-    return any(body.count(f'"{name}"'.encode()) > len(items) for name in fields)
+    items = value if isinstance(value, list) else (value,)
+    count = body.count
+    if any(count(name) > len(items) for name in _quoted(tuple(fields))):
+        return True
+    if b"\\u00" in body and _ESCAPED.search(body):
+        return True
+    return any(item.headers for item in items) and _headers_twice(body, many=isinstance(value, list))
+
+
+def _headers_twice(body: bytes, *, many: bool) -> bool:
+    """Whether the headers of some item have a name twice; they are mostly the same ones again and again."""
+    found = json_decoder(list[_Headers] if many else _Headers).decode(body)
+    distinct = {bytes(item.headers) for item in (found if many else (found,))}
+    return any(_has_twice(raw) for raw in distinct)
+
+
+class _Headers(msgspec.Struct):
+    """The headers of an item as they were written."""
+
+    headers: msgspec.Raw = msgspec.Raw(b"null")
+
+
+def _has_twice(raw: bytes) -> bool:
+    pairs = json.loads(raw, object_pairs_hook=_Pairs)
+    return pairs is not None and len({name for name, _ in pairs}) < len(pairs)
+
+
+@cache
+def _quoted(names: tuple[str, ...]) -> tuple[bytes, ...]:
+    return tuple(f'"{name}"'.encode() for name in names)
 
 
 def decode_msgpack(body: bytes, form: Any, fields: Sequence[str] = ()) -> Any:
@@ -74,7 +105,7 @@ def decode_msgpack(body: bytes, form: Any, fields: Sequence[str] = ()) -> Any:
     try:
         return msgpack_decoder(form).decode(body)
     except msgspec.MsgspecError as error:
-        raise _explained(error, fields) from None
+        raise _explained(error, fields, len(body)) from None
     except UnicodeDecodeError:
         raise Rejected("a text in the body is not UTF-8", hint="encode texts as UTF-8") from None
     except RecursionError:
@@ -103,8 +134,10 @@ def decode_query(query: bytes, form: type[T]) -> T:
         raise _explained(error, known) from None
 
 
-def _explained(error: msgspec.MsgspecError, fields: Sequence[str]) -> Rejected:
+def _explained(error: msgspec.MsgspecError, fields: Sequence[str], size: int | None = None) -> Rejected:
     text = str(error)
+    if size is not None and text == "Input data was truncated":
+        text = f"the body ends too early (byte {size})"
     unknown = _UNKNOWN.search(text)
     hint = "correct it and send it again"
     if unknown:
@@ -123,8 +156,14 @@ def _nearest(name: str, known: Sequence[str]) -> str:
 
 def _refuse_twice(body: bytes) -> None:
     """Refuse an object with a key that comes twice, but for those inside of payloads."""
-    with suppress(ValueError, RecursionError):  # it is well-formed, as was found before
-        _walk(json.loads(body, object_pairs_hook=_Pairs), "$")
+    try:
+        _walk(json.loads(body, object_pairs_hook=_Pairs, parse_int=len, parse_float=len), "$")
+    except RecursionError:
+        raise _too_deep() from None
+
+
+def _too_deep() -> Rejected:
+    return Rejected("the body is nested too deeply", hint="flatten it, or send payload_base64")
 
 
 class _Pairs(list[tuple[str, Any]]):
@@ -145,11 +184,12 @@ def _walk(value: Any, path: str) -> None:
             _walk(item, f"{path}[{i}]")
 
 
-def field_names(form: Any) -> list[str]:
+@cache
+def field_names(form: Any) -> tuple[str, ...]:
     """The names that a form knows, at any depth: what to suggest the nearest of."""
     names: list[str] = []
     _collect(form, names, set())
-    return names
+    return tuple(names)
 
 
 def _collect(form: Any, names: list[str], seen: set[Any]) -> None:

@@ -1,8 +1,9 @@
-"""Connections that can't hold the server up: bounded in number, in the size of heads, and in time.
+"""Connections that cannot hold the server up: bounded in number, in heads, in what is queued, and in time.
 
 On top of uvicorn's protocol, which bounds none of these. Invariants: a connection that isn't being answered
-has a timer; a head never takes more than `header_bytes_max`; one that is closed while its client doesn't read
-is aborted, so that nothing is kept for it.
+has a timer, and so has one whose client doesn't read; what is neither body nor the end of a request (heads,
+trailers, extensions of chunks) never takes more than `header_bytes_max`, but for what came with the first of
+it; a request that is turned away is answered after those before it, and by a problem like any other.
 """
 
 from __future__ import annotations
@@ -10,15 +11,24 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 from http import HTTPStatus
-from typing import Any
+from secrets import token_hex
+from typing import Any, Final
 
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from forebay.api.answers import encode_json
 from forebay.api.counters import Counters
+from forebay.api.lingering import LingeringTransport
 from forebay.api.settings import ServerLimits
 from forebay.wire.media import PROBLEM
-from forebay.wire.problems import Problem
+from forebay.wire.problems import TYPE, Problem
+
+PIPELINED_MAX: Final = 64
+"""Requests that one connection may send ahead of their answers."""
+READ_BYTES_PER_SECOND: Final = 1 << 14
+"""A client that reads its answers slower than this is given up."""
+_LINGERING_MAX: Final = 1_000
+"""Connections beyond the limit that are told so; those beyond these are cut."""
 
 
 class BoundedProtocol(HttpToolsProtocol):
@@ -26,77 +36,124 @@ class BoundedProtocol(HttpToolsProtocol):
 
     limits: ServerLimits
     counters: Counters
-    _head_bytes = 0
     _in_head = True
+    _unseen_bytes = 0
+    _progressed = False
+    _may_be_large = False
     _head_timer: asyncio.TimerHandle | None = None
+    _write_timer: asyncio.TimerHandle | None = None
+    _unwritten = 0
     _refusal: tuple[HTTPStatus, str, str] | None = None
+    _refusal_is_sent = False
+    _running: Any = None
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, or turn it away."""
-        super().connection_made(transport)
-        self.counters.connections = len(self.connections)
-        if len(self.connections) > self.limits.connections_max:
-            text = f"there are {self.limits.connections_max} connections already"
+        super().connection_made(LingeringTransport(transport, self._expects_more))  # type: ignore[arg-type]
+        count = self.counters.connections = len(self.connections)
+        most = self.limits.connections_max
+        if count > most + _LINGERING_MAX:
+            self.transport.abort()
+        elif count > most:
+            text = f"there are {most} connections already"
             self._refuse(HTTPStatus.SERVICE_UNAVAILABLE, text, "try again, or use fewer connections")
-            return
-        self._start_timer()
+        else:
+            self._start_timer()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        """Let go of the timer with the connection."""
+        """Let go of the timers with the connection, and tell whoever answers that nobody listens."""
         self._stop_timer()
+        self._stop_write_timer()
+        running = self._running
+        if running is not None and running is not self.cycle and not running.response_complete:
+            running.disconnected = True  # uvicorn tells the newest request only
+            running.message_event.set()
+        self.pipeline.clear()
         super().connection_lost(exc)
+        self._unset_keepalive_if_required()
         self.counters.connections = len(self.connections)
+
+    # Reading
 
     def data_received(self, data: bytes) -> None:
         """Take in data, and no more of a head than may be."""
-        if self.transport.is_closing():
+        if self._is_over():
             return
+        self._progressed = False
+        self._unseen_bytes += len(data)
         super().data_received(data)
-        if self._in_head:
-            self._head_bytes += len(data)
-            if self._head_bytes > self.limits.header_bytes_max and not self.transport.is_closing():
-                self._refuse_head()
+        if self._is_over():
+            return
+        if self._progressed:
+            self._may_be_large = self._unseen_bytes > self.limits.header_bytes_max
+            self._unseen_bytes = 0
+        elif self._unseen_bytes > self.limits.header_bytes_max:
+            self._refuse_head()
+            return
+        if self._in_head or not self._busy:
+            self._start_timer()  # whatever it was, it has stopped the timer of an idle connection
 
     def on_message_begin(self) -> None:
-        """A request begins: its head must come in time."""
+        """A request begins: what doesn't come with its first bytes must come in time."""
         super().on_message_begin()
-        self._in_head, self._head_bytes = True, 0
-        self._start_timer()
+        self._in_head = self._progressed = True
 
     def on_headers_complete(self) -> None:
         """The head is there: from now on the time of the request is the application's."""
         self._stop_timer()
         self._in_head = False
-        size = len(self.url) + sum(len(name) + len(value) for name, value in self.headers)
-        if size > self.limits.header_bytes_max:
-            self._refuse_head()
+        if self._refusal is not None:
             return
-        super().on_headers_complete()
+        if self._is_head_too_large():
+            self._refuse_head()
+        elif len(self.pipeline) >= PIPELINED_MAX:
+            text = f"{PIPELINED_MAX} requests wait on this connection already"
+            self._refuse(HTTPStatus.TOO_MANY_REQUESTS, text, "read the answers first")
+        else:
+            super().on_headers_complete()
+            self.headers = []  # what comes after the body is no header of the request
+            self.flow.resume_reading()  # else nobody would notice when a client that has sent ahead leaves
+
+    def _is_head_too_large(self) -> bool:
+        """Whether it is; it is looked at only where that much has come, with whatever was before it."""
+        most = self.limits.header_bytes_max
+        if self._unseen_bytes <= most and not self._may_be_large:
+            return False
+        return len(self.url) + sum(len(name) + len(value) for name, value in self.headers) > most
 
     def on_body(self, body: bytes) -> None:
         """Take in a part of the body, unless the request was turned away."""
+        self._progressed = True
         if self._refusal is None:
             super().on_body(body)
 
     def on_message_complete(self) -> None:
         """The request is whole, unless it was turned away."""
+        self._progressed = True
         if self._refusal is None:
             super().on_message_complete()
 
-    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words
-        """Answer what is no HTTP."""
-        if self._refusal is None:
-            self._refuse(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request", "see RFC 9112")
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._running = cycle
+        super()._start_asgi_task(cycle, app)
 
-    def timeout_keep_alive_handler(self) -> None:
-        """Close a connection that was idle for too long, also when its client doesn't read."""
-        if self.transport.get_write_buffer_size():
-            self.transport.abort()
-        else:
-            super().timeout_keep_alive_handler()
+    def _expects_more(self) -> bool:
+        """Whether the client may still be sending."""
+        cycle: Any = self.cycle
+        return self._refusal is not None or bool(self.pipeline) or (cycle is not None and cycle.more_body)
+
+    def _is_over(self) -> bool:
+        """Whether nothing that comes matters any more."""
+        return self._refusal is not None or self.transport.is_closing()
+
+    @property
+    def _busy(self) -> bool:
+        """Whether a request is being answered, or waits for it."""
+        cycle: Any = self.cycle  # None before the first request
+        return cycle is not None and not cycle.response_complete
 
     def _start_timer(self) -> None:
-        if self._head_timer is None:
+        if self._head_timer is None and self._refusal is None:
             self._head_timer = self.loop.call_later(self.limits.request_seconds, self._late)
 
     def _stop_timer(self) -> None:
@@ -105,36 +162,121 @@ class BoundedProtocol(HttpToolsProtocol):
             self._head_timer = None
 
     def _late(self) -> None:
+        self._head_timer = None
+        if self._busy:  # the head of the next request may take as long as the answer to this one
+            self._start_timer()
+            return
         text = f"no request came within {self.limits.request_seconds:g} seconds"
         self._refuse(HTTPStatus.REQUEST_TIMEOUT, text, "send it faster")
+
+    # Writing
+
+    def on_response_complete(self) -> None:
+        """Go on with what was sent ahead; the last of it may be a refusal."""
+        super().on_response_complete()
+        if self._refusal is not None and not self._busy:
+            self._answer_refusal()
+        if self.transport.is_closing() and self.transport.get_write_buffer_size():
+            self._start_write_timer()
+
+    def pause_writing(self) -> None:
+        """The client doesn't keep up: watch whether it reads at all."""
+        super().pause_writing()
+        self._start_write_timer()
+
+    def resume_writing(self) -> None:
+        """The client has read."""
+        super().resume_writing()
+        if not self.transport.is_closing():
+            self._stop_write_timer()
+
+    def timeout_keep_alive_handler(self) -> None:
+        """Close a connection that was idle for too long; one that still reads its answer isn't idle."""
+        if self.transport.get_write_buffer_size():
+            self._start_write_timer()
+        super().timeout_keep_alive_handler()
+
+    def shutdown(self) -> None:
+        """The server stops: close when everything that was asked is answered."""
+        super().shutdown()
+        if self._running is not None and not self._running.response_complete and not self.pipeline:
+            self._running.keep_alive = False
+        if self.transport.get_write_buffer_size():
+            self._start_write_timer()
+
+    def _start_write_timer(self) -> None:
+        if self._write_timer is None:
+            self._unwritten = self.transport.get_write_buffer_size()
+            self._write_timer = self.loop.call_later(self.limits.request_seconds, self._unread)
+
+    def _stop_write_timer(self) -> None:
+        if self._write_timer is not None:
+            self._write_timer.cancel()
+            self._write_timer = None
+
+    def _unread(self) -> None:
+        """The client had its time to read: it has read enough, or it is cut off."""
+        self._write_timer = None
+        left = self.transport.get_write_buffer_size()
+        enough = READ_BYTES_PER_SECOND * self.limits.request_seconds
+        if left and self._unwritten - left < enough:
+            self.counters.refused["client does not read"] += 1
+            self.transport.abort()
+        elif left:
+            self._start_write_timer()
+
+    # Refusing
+
+    def send_400_response(self, msg: str) -> None:  # noqa: ARG002 - uvicorn's words
+        """Answer what is no HTTP."""
+        if self._refusal is None:
+            self._refuse(HTTPStatus.BAD_REQUEST, "this is no HTTP/1.1 request", "see RFC 9112")
 
     def _refuse_head(self) -> None:
         text = f"the head of the request is over {self.limits.header_bytes_max} bytes"
         self._refuse(HTTPStatus.REQUEST_HEADER_FIELDS_TOO_LARGE, text, "send shorter headers")
 
     def _refuse(self, status: HTTPStatus, detail: str, hint: str) -> None:
-        """Answer without asking the application, and close."""
+        """Answer without asking the application, after what was asked before, and close."""
         self._refusal = (status, detail, hint)
         self._stop_timer()
         self.counters.refused[status.phrase.lower()] += 1
-        cycle: Any = self.cycle  # None before the first request
-        busy = cycle is not None and not cycle.response_complete
-        if not busy and not self.transport.is_closing():
-            body = encode_json(
-                Problem(
-                    type="urn:forebay:problem:refused",
-                    title=status.phrase,
-                    status=status,
-                    detail=detail,
-                    hint=hint,
-                )
+        if self._busy and self.cycle.more_body:  # what came is no body of the request that waits for one
+            self.cycle.disconnected = True
+            self.cycle.message_event.set()
+            if self.cycle is self._running and not self.cycle.response_started:
+                self._answer_refusal()
+            else:
+                self.transport.abort()
+        elif not self._busy:
+            self._answer_refusal()
+
+    def _answer_refusal(self) -> None:
+        assert self._refusal is not None
+        if self._refusal_is_sent or self.transport.is_closing():
+            return
+        self._refusal_is_sent = True
+        status, detail, hint = self._refusal
+        id = token_hex(8)
+        body = encode_json(
+            Problem(
+                type=f"{TYPE}refused",
+                title=status.phrase,
+                status=status,
+                detail=detail,
+                hint=hint,
+                request_id=id,
             )
-            head = (
-                f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {PROBLEM}\r\n"
-                f"content-length: {len(body)}\r\nretry-after: 1\r\nconnection: close\r\n\r\n"
-            )
-            self.transport.write(head.encode() + body)
+        )
+        head = (
+            f"HTTP/1.1 {status.value} {status.phrase}\r\ncontent-type: {PROBLEM}\r\n"
+            f"content-length: {len(body)}\r\nx-request-id: {id}\r\n"
+            "retry-after: 1\r\nconnection: close\r\n\r\n"
+        )
+        self.transport.write(head.encode() + body)
         self.transport.close()
+        if self.transport.get_write_buffer_size():
+            self._start_write_timer()
 
 
 def bounded(limits: ServerLimits, counters: Counters) -> Callable[..., BoundedProtocol]:

@@ -119,7 +119,7 @@ class Router:
         if found is None and method == "HEAD":
             found = node.methods.get("GET")
         if found is None:
-            allowed = sorted(node.methods)
+            allowed = sorted({*node.methods, *(["HEAD"] if "GET" in node.methods else [])})
             text = f"{method} is not for this path"
             raise WrongMethod(text, hint=f"use {' or '.join(allowed)}", allowed=allowed)
         route, names = found

@@ -68,8 +68,8 @@ class HttpServer:
                 server_header=False,
                 proxy_headers=False,
                 backlog=_BACKLOG,
-                timeout_keep_alive=int(limits.idle_seconds),
-                timeout_graceful_shutdown=int(limits.shutdown_seconds),
+                timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions do as well
+                timeout_graceful_shutdown=limits.shutdown_seconds,  # type: ignore[arg-type]  # likewise
                 ssl_certfile=settings.tls_certificate,
                 ssl_keyfile=settings.tls_key,
             )
@@ -94,10 +94,20 @@ class HttpServer:
                 await serving
             finally:
                 await cancel(serving, opening)
+                await self._end_requests()
                 self.context.opened = None
                 self.context.reason = "the server is stopping"
         if not opening.cancelled() and (error := opening.exception()) is not None:
             raise error
+
+    async def _end_requests(self) -> None:
+        """Whoever is still served when the time is over is told so, and cut off."""
+        state = self._uvicorn.server_state
+        await cancel(*state.tasks)
+        for connection in list(state.connections):
+            connection.transport.abort()
+        while state.connections:  # noqa: ASYNC110 - it takes them a turn or two to notice
+            await asyncio.sleep(0)
 
     async def _open(self, stack: AsyncExitStack) -> None:
         """Open the store; again and again while it is away."""

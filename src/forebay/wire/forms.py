@@ -13,7 +13,7 @@ import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
 from forebay.log.values import Appended, DeadLetter, Queue, StoredBlock
-from forebay.model import format_id
+from forebay.model import TIME_MAX, format_id
 from forebay.store.values import Peeked, Running, Task, Whereabouts
 from forebay.warm.values import Lease
 from forebay.wire.leases import lease_text
@@ -24,7 +24,7 @@ Id = Annotated[
 AnyId = Annotated[
     int | str, Meta(description="A message id, as text or as a number", examples=["35184372088833"])
 ]
-Micros = Annotated[int, Meta(description="Microseconds since 1970, UTC", ge=0, le=1 << 60)]
+Micros = Annotated[int, Meta(description="Microseconds since 1970, UTC", ge=0, le=TIME_MAX)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
 
 
@@ -36,7 +36,9 @@ class Payload(Form, kw_only=True):
     """A payload: JSON as it is, or any bytes as base64."""
 
     payload: Raw | UnsetType = UNSET
+    """Any JSON."""
     payload_base64: str | UnsetType = UNSET
+    """Any bytes, as base64; instead of `payload`."""
 
 
 # Pushing
@@ -46,9 +48,11 @@ class Item(Payload, kw_only=True, gc=False):
     """A message to push. It has a `payload` (any JSON) or a `payload_base64`."""
 
     partition: str = ""
+    """What it is ordered by, in an ordered queue."""
     transaction_id: str | None = None
     """Another push of it within the queue's dedupe window is a duplicate."""
     headers: dict[str, str] | None = None
+    """Whatever goes with it: a flow, an action, a trace."""
     start_time: Micros | None = None
     """Not handed out before it."""
     delay_seconds: Seconds | None = None
@@ -66,7 +70,9 @@ class PushReceipt(Form, kw_only=True):
     """What became of a push. `durable` says where it is on disk."""
 
     block: str
+    """The id of the block that the messages are in."""
     durable: Literal["log", "spool"]
+    """Where it is on disk."""
     repeated: bool = False
     """This push, by its id, was there before; the answer is that of the first time."""
     results: Sequence[Pushed] | Raw
@@ -105,9 +111,12 @@ class TakeForm(Form, kw_only=True):
     """What to take."""
 
     queues: Annotated[list[str], Meta(min_length=1, max_length=100)]
+    """They take turns in being asked first."""
     count: Annotated[int, Meta(ge=1, le=10_000)] = 1
+    """How many tasks at most."""
     group: str = "workers"
     worker: Annotated[str, Meta(max_length=255)] | None = None
+    """Who takes them, for people; else your address."""
     wait_seconds: Seconds = 0.0
     """How long to wait for the first task; the server has a limit of its own."""
     visibility_seconds: Seconds | None = None
@@ -124,10 +133,12 @@ class TaskForm(Payload, kw_only=True, gc=False):
     start_time: Micros
     prev_start_time: Micros | None = None
     deadline: Micros
+    """Until when it is yours."""
     partition: str = ""
     transaction_id: str | None = None
     headers: dict[str, str] | None = None
     lease: str
+    """Give it back with the id when you settle the task."""
 
 
 class Tasks(Form, kw_only=True):
@@ -323,7 +334,7 @@ def payload_fields(data: bytes) -> dict[str, Any]:
 
 
 def task_forms(tasks: Iterable[Task], names: Mapping[int, str]) -> list[TaskForm]:
-    """Tasks as JSON; `names` are those of the queues by number."""
+    """Tasks as JSON; `names` are those of the queues by number, but for one that was deleted meanwhile."""
     texts: dict[Lease, str] = {}
     forms = []
     for task in tasks:
@@ -334,7 +345,7 @@ def task_forms(tasks: Iterable[Task], names: Mapping[int, str]) -> list[TaskForm
         forms.append(
             TaskForm(
                 id=str(task.id),
-                queue=names[task.queue_num],
+                queue=names.get(task.queue_num, ""),
                 attempts=task.attempts,
                 created_at=task.created_at,
                 start_time=task.start_time,

@@ -67,7 +67,7 @@ _TITLES: Final[dict[type[ForebayError], str]] = {
 }
 
 
-def problem_of(error: ForebayError, request_id: str | None = None) -> Problem:
+def problem_of(error: ForebayError, request_id: str | None = None, *, accepted: int | None = None) -> Problem:
     """An error as a problem."""
     kind = type(error)
     title = next((_TITLES[base] for base in kind.__mro__ if base in _TITLES), "Something went wrong")
@@ -81,7 +81,7 @@ def problem_of(error: ForebayError, request_id: str | None = None) -> Problem:
         request_id=request_id,
         retry_after_seconds=getattr(error, "retry_after_seconds", None),
         lost=None if not ids else [str(id) for id in ids],
-        accepted=getattr(error, "accepted", None),
+        accepted=accepted,
     )
 
 

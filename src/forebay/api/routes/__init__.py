@@ -1,6 +1,6 @@
 """The routes, by what they are about."""
 
-from forebay.api.routes import blocks, groups, health, letters, looking, pushing, queues, taking
+from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
 ROUTES = (
     *pushing.ROUTES,
@@ -11,6 +11,7 @@ ROUTES = (
     *looking.ROUTES,
     *blocks.ROUTES,
     *health.ROUTES,
+    *documents.ROUTES,
 )
 """All that is served."""
 

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.routing import Route
-from forebay.model import Unavailable
+from forebay.model import ForebayError
 from forebay.wire.forms import Form
 from forebay.wire.media import TEXT
 
+_PATIENCE_SECONDS: Final = 5.0
+"""Whoever asks whether we are ready wants to know it soon."""
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 
 
@@ -42,9 +45,12 @@ async def ready(call: Call) -> Answer:
         parts["store"] = context.reason
     else:
         try:
-            await context.opened.queues()
-        except Unavailable as error:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                await context.opened.queues()
+        except ForebayError as error:
             parts["store"] = str(error)
+        except TimeoutError:
+            parts["store"] = f"no answer within {_PATIENCE_SECONDS:g} seconds"
     if context.keys is not None and context.keys.ring.problem is not None:
         parts["keys"] = f"going on with those that were known: {context.keys.ring.problem}"
     ready = all(part == "ok" for name, part in parts.items() if name != "keys")

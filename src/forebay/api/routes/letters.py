@@ -11,7 +11,7 @@ from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
 from forebay.log.values import DeadLetter
-from forebay.model import parse_message_id
+from forebay.model import MESSAGE_ID_MAX, parse_message_id
 from forebay.store.letters import Letters
 from forebay.wire.forms import AnyId, ChangedLetters, Form, Id, LettersForm, LettersPage, letter_form
 
@@ -34,18 +34,19 @@ class UndoForm(Form, kw_only=True):
 async def list_letters(call: Call) -> Answer:
     """Dead letters by the page."""
     query = call.query(LettersQuery)
+    after = min(int(query.after), MESSAGE_ID_MAX)
     found = await call.context.store.dead_letters(
-        call.params["queue"], group=query.group, after=int(query.after), limit=query.limit
+        call.params["queue"], group=query.group, after=after, limit=query.limit + 1
     )
+    more = len(found) > query.limit
 
     def form(letters: Sequence[DeadLetter]) -> LettersPage:
-        more = len(letters) == query.limit
         return LettersPage(
             letters=[letter_form(letter) for letter in letters],
             next=str(letters[-1].message_id) if more else None,
         )
 
-    return Answer(found, form)
+    return Answer(found[: query.limit], form)
 
 
 async def redrive(call: Call) -> Answer:

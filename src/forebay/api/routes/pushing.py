@@ -28,8 +28,10 @@ from forebay.model import (
     ForebayError,
     Message,
     Rejected,
+    TooLarge,
     UnknownQueue,
     decode,
+    format_bytes,
     format_id,
     mint,
     parse_id,
@@ -194,14 +196,6 @@ def _id_for(call: Call, key: str, part: int = 0) -> bytes:
 # Streams
 
 
-class StreamBroken(Rejected):
-    """A line of a stream is wrong; `accepted` messages before it are durable."""
-
-    def __init__(self, message: str, *, hint: str | None = None, accepted: int = 0) -> None:
-        super().__init__(message, hint=hint)
-        self.accepted = accepted
-
-
 class _Stream:
     """Lines on their way into blocks."""
 
@@ -220,8 +214,12 @@ class _Stream:
         self._line += 1
         if not line.strip():
             return
-        item = decode_json(line, Item, _FIELDS)
-        self._messages.append(_message(item, "$", self._call.context.clock.now()))
+        try:
+            item = decode_json(line, Item, _FIELDS, many=True)
+            self._messages.append(_message(item, "$", self._call.context.clock.now()))
+        except Rejected as error:
+            error.message = f"line {self._line}: {error.message}"
+            raise
         self._bytes += len(line)
         if len(self._messages) >= LINE_BLOCK_MESSAGES or self._bytes >= LINE_BLOCK_BYTES:
             await self.flush()
@@ -232,9 +230,14 @@ class _Stream:
         id = mint() if self._key is None else _id_for(self._call, self._key, len(self.blocks) + 1)
         now = self._call.context.clock.now()
         block = Block.of(traced(self._messages, self._headers), id=id, created_at=now)
-        appended = await append(self._call, block)
+        try:
+            appended = await append(self._call, block)
+        except ForebayError as error:
+            error.message = f"{error.message} - in the {len(block)} messages up to line {self._line}"
+            raise
         self._messages, self._bytes = [], 0
         self.accepted += appended.count
+        self._call.accepted = self.accepted
         self.duplicates += len(appended.duplicates)
         self.blocks.append(
             StreamBlock(
@@ -245,28 +248,19 @@ class _Stream:
             )
         )
 
-    def broken(self, error: ForebayError) -> ForebayError:
-        if not isinstance(error, Rejected):
-            error.accepted = self.accepted  # type: ignore[attr-defined]
-            return error
-        text = f"line {self._line}: {error.message}"
-        return StreamBroken(text, hint=error.hint, accepted=self.accepted)
-
 
 async def _push_lines(call: Call) -> Answer:
     stream, rest = _Stream(call), b""
+    call.accepted = 0
     limit = call.context.limits.message_bytes_max * 2 + (64 << 10)
-    try:
-        async for piece in call.stream():
-            *lines, rest = (rest + piece).split(b"\n")
-            for line in lines:
-                await stream.line(line)
-            if len(rest) > limit:
-                raise Rejected(f"the line is over {limit} bytes", hint="end lines with a newline")
-        await stream.line(rest)
-        await stream.flush()
-    except ForebayError as error:
-        raise stream.broken(error) from None
+    async for piece in call.stream():
+        *lines, rest = (rest + piece).split(b"\n")
+        for line in lines:
+            await stream.line(line)
+        if len(rest) > limit:
+            raise TooLarge(f"a line is over {format_bytes(limit)}", hint="end lines with a newline")
+    await stream.line(rest)
+    await stream.flush()
     return Answer(
         StreamReceipt(
             durable="log", accepted=stream.accepted, duplicates=stream.duplicates, blocks=stream.blocks

@@ -46,8 +46,8 @@ async def list_queues(call: Call) -> Answer:
 async def show(call: Call) -> Answer:
     """One queue."""
     queue = await call.context.store.queue(call.params["queue"])
-    if call.header(b"if-none-match") == _etag(queue):
-        return Answer(b"", status=304, headers=_headers(queue), media="application/json")
+    if _names(call.header(b"if-none-match"), _etag(queue)):
+        return Answer(b"", status=304, headers=_headers(queue), media="")
     return _answer(queue)
 
 
@@ -55,13 +55,14 @@ async def create(call: Call) -> Answer:
     """Create a queue, or find the one of that name as it is."""
     form: QueueForm = await call.form()
     store, name = call.context.store, call.params["queue"]
-    try:
-        await store.queue(name)
-    except UnknownQueue:
-        status = 201
-    else:
-        status = 200
-    return _answer(await store.create_queue(name, form.settings or None, number=form.number), status)
+    async with call.context.configuring:
+        try:
+            await store.queue(name)
+        except UnknownQueue:
+            status = 201
+        else:
+            status = 200
+        return _answer(await store.create_queue(name, form.settings or None, number=form.number), status)
 
 
 async def configure(call: Call) -> Answer:
@@ -69,10 +70,11 @@ async def configure(call: Call) -> Answer:
     changes: dict[str, Any] = await call.form()
     store, name = call.context.store, call.params["queue"]
     wanted = call.header(b"if-match")
-    if wanted is not None and wanted not in ("*", _etag(await store.queue(name))):
-        text = f"the settings of {name!r} have changed since you read them"
-        raise Changed(text, hint="read the queue again, and repeat with its ETag")
-    return _answer(await store.configure_queue(name, changes))
+    async with call.context.configuring:
+        if wanted is not None and not _names(wanted, _etag(await store.queue(name)), weak=False):
+            text = f"the settings of {name!r} have changed since you read them"
+            raise Changed(text, hint="read the queue again, and repeat with its ETag")
+        return _answer(await store.configure_queue(name, changes))
 
 
 async def pause(call: Call) -> Answer:
@@ -109,6 +111,14 @@ def _headers(queue: Queue) -> list[tuple[bytes, bytes]]:
 def _etag(queue: Queue) -> str:
     seen = encode_json(msgspec.structs.astuple(queue))
     return f'"{sha256(seen).hexdigest()[:16]}"'
+
+
+def _names(header: str | None, etag: str, *, weak: bool = True) -> bool:
+    """Whether a header names this ETag: `*`, or one of a list; a weak one only where that is enough."""
+    if header is None:
+        return False
+    named = [name.strip() for name in header.split(",")]
+    return named == ["*"] or etag in named or (weak and f"W/{etag}" in named)
 
 
 _PATH: Final = "/v1/queues/{queue}"

@@ -17,6 +17,7 @@ from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
 from forebay.model import Rejected, parse_message_id, queue_of
+from forebay.model.limits import check_text
 from forebay.store.values import Retry, Task, Ticket
 from forebay.warm.values import Lease
 from forebay.wire.forms import (
@@ -35,8 +36,9 @@ from forebay.wire.forms import (
     TicketForm,
     task_forms,
 )
-from forebay.wire.leases import parse_lease
+from forebay.wire.leases import check_belongs, check_lease, parse_lease
 
+WORKER_BYTES_MAX: Final = 255
 _SECOND: Final = 1_000_000
 
 
@@ -70,6 +72,8 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
     if form.count > limits.take_count_max:
         text = f"{form.count} tasks are more than may be taken at once"
         raise Rejected(text, hint=f"ask for up to {limits.take_count_max}")
+    if form.worker is not None:
+        check_text(form.worker, "worker", WORKER_BYTES_MAX)
     wait = 0.0 if context.draining.is_set() else min(form.wait_seconds, limits.wait_seconds_max)
     taking = context.store.get_task(
         queues if isinstance(queues, str) or len(queues) > 1 else queues[0],
@@ -141,7 +145,7 @@ async def bury(call: Call) -> Answer:
     """Tasks become dead letters."""
     form: BuryForm = await call.form()
     tickets = await _tickets(call, form.tasks)
-    await call.context.store.bury(tickets, form.reason)
+    await call.context.store.bury(tickets, _reason(form.reason))
     return _settled(call, "buried", len(tickets))
 
 
@@ -168,13 +172,20 @@ async def settle(call: Call) -> Answer:
     released = await _tickets(call, form.release)
     retried = await _retries(call, form.retry, call.context.clock.now())
     await call.context.store.settle(
-        done=finished, retry=retried, bury=buried, release=released, reason=form.reason
+        done=finished, retry=retried, bury=buried, release=released, reason=_reason(form.reason)
     )
     counts = {
         "done": len(finished), "retried": len(retried), "buried": len(buried), "released": len(released),
     }  # fmt: skip
     call.context.counters.messages.update(counts)
     return Answer(Settled(settled=sum(counts.values())))
+
+
+def _reason(text: str) -> str:
+    """Why tasks were given up: any text, over several lines, but without what databases can't keep."""
+    if "\0" in text:
+        raise Rejected("there is a NUL in the reason - at `$.reason`", hint="remove it")
+    return text
 
 
 def _settled(call: Call, what: str, count: int) -> Answer:
@@ -189,10 +200,9 @@ async def _tickets(call: Call, forms: Iterable[TicketForm]) -> list[Ticket]:
     for form in forms:
         lease = leases.get(form.lease)
         if lease is None:
-            lease = form.lease if isinstance(form.lease, Lease) else parse_lease(form.lease)
+            lease = check_lease(form.lease) if isinstance(form.lease, Lease) else parse_lease(form.lease)
             leases[form.lease] = lease
-        id = form.id if isinstance(form.id, int) else parse_message_id(form.id)
-        tickets.append(Ticket(id, lease))
+        tickets.append(Ticket(check_belongs(parse_message_id(form.id), lease), lease))
     if call.key.queues:
         numbers = {queue_of(lease.first) for lease in leases.values()}
         names = await call.context.names(*numbers)
