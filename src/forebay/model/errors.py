@@ -10,7 +10,8 @@
     │   ├── UnknownGroup    404   create the group, or correct its name
     │   └── TooLarge        413   send less at once, or raise the limit
     ├── Unavailable     503       try again after `retry_after_seconds`
-    │   └── TooMany         429   likewise, and ask less often
+    │   ├── TooMany         429   likewise, and ask less often
+    │   └── Full            507   likewise, when there is room again
     ├── Conflict        409       someone else was first; read the state again
     │   └── LeaseLost       409   drop the work; another worker has it
     ├── Corrupt         500       quarantine the bytes and page someone
@@ -104,6 +105,12 @@ class TooMany(Unavailable):
     """This key asks more often than it may: the same request succeeds later."""
 
     status = 429
+
+
+class Full(Unavailable):
+    """There is no room to keep this, and nothing of it was kept: the same request succeeds with the space."""
+
+    status = 507
 
 
 class Conflict(ForebayError):

@@ -9,6 +9,7 @@ from forebay.model import (
     Corrupt,
     Forbidden,
     ForebayError,
+    Full,
     LeaseLost,
     Misconfigured,
     Rejected,
@@ -29,6 +30,7 @@ TREE = [
     (TooLarge, 413, "rejected"),
     (Unavailable, 503, "unavailable"),
     (TooMany, 429, "unavailable"),
+    (Full, 507, "unavailable"),
     (Conflict, 409, "conflict"),
     (LeaseLost, 409, "conflict"),
     (Corrupt, 500, "corrupt"),
@@ -61,6 +63,7 @@ def test_the_five_branches_are_all_there_is() -> None:
         Unauthorized("no valid key", hint="show one", reason="expired"),
         Forbidden("not yours"),
         TooMany("too often", retry_after_seconds=0.25),
+        Full("no space left", hint="free some", retry_after_seconds=1.0),
     ],
 )
 def test_errors_survive_pickling_with_all_they_carry(error: ForebayError) -> None:

@@ -1,0 +1,143 @@
+"""Looking at a folder of spool files, and mending it: for commands, on files at rest.
+
+Invariants: `list_files` and `verify` change nothing; `repair` removes no byte that isn't safe in `failed`.
+"""
+
+from typing import Final, Literal
+
+import msgspec
+
+from forebay.model import Clock, SystemClock
+from forebay.spool.disk import Disk
+from forebay.spool.faults import translated
+from forebay.spool.lines import SpooledBlock
+from forebay.spool.names import FAILED, FileName, sort_names
+from forebay.spool.recovering import Recovered, recover, rewrite
+from forebay.spool.scanning import Assembler, Fault, Found, walk
+
+FAULTS_MAX: Final = 1_000
+"""How many faults of a file are listed one by one."""
+
+
+class Listed(msgspec.Struct, frozen=True):
+    """A file, without a look into it."""
+
+    name: FileName
+    state: Literal["writing", "finished", "failed"]
+    bytes: int
+
+
+class Verified(msgspec.Struct, frozen=True, kw_only=True):
+    """What is in a file. `faults` has the first of `faults_count`; `queues` counts messages by queue."""
+
+    name: FileName
+    bytes: int
+    messages: int
+    blocks: int
+    settlements: int
+    queues: dict[str, int]
+    faults: list[Fault]
+    faults_count: int
+
+    @property
+    def is_sound(self) -> bool:
+        """Whether every line was read."""
+        return self.faults_count == 0
+
+
+class Repaired(msgspec.Struct, frozen=True):
+    """What `repair` did: files that a crash left, and how many faults were set aside from which others."""
+
+    recovered: list[Recovered]
+    mended: dict[str, int]
+
+
+def list_files(disk: Disk) -> list[Listed]:
+    """The files of a folder: finished ones, oldest first, then those being written, then failed ones."""
+    with translated("listed"):
+        names, failed = disk.list(), disk.list(FAILED)
+        return [
+            *(Listed(name, "finished", _size(disk, str(name))) for name in sort_names(names, "finished")),
+            *(Listed(name, "writing", _size(disk, str(name))) for name in sort_names(names, "writing")),
+            *(
+                Listed(name, "failed", _size(disk, f"{FAILED}/{name}"))
+                for name in sort_names(failed, "finished")
+            ),
+        ]
+
+
+def verify(disk: Disk, name: FileName, *, failed: bool = False) -> Verified:
+    """Read a file from end to end."""
+    messages = blocks = settlements = faults_count = 0
+    queues: dict[str, int] = {}
+    faults: list[Fault] = []
+    with translated("read"):
+        file = disk.open(f"{FAILED}/{name}" if failed else str(name))
+        try:
+            for item in walk(file, Assembler(name, 0)):
+                if isinstance(item, Fault):
+                    faults_count += 1
+                    faults += [item] if len(faults) < FAULTS_MAX else []
+                elif isinstance(item.entry, SpooledBlock):
+                    blocks += 1
+                    messages += len(item.entry)
+                    queues[item.entry.queue] = queues.get(item.entry.queue, 0) + len(item.entry)
+                else:
+                    settlements += 1
+            size = file.size()
+        finally:
+            file.close()
+    return Verified(
+        name=name,
+        bytes=size,
+        messages=messages,
+        blocks=blocks,
+        settlements=settlements,
+        queues=queues,
+        faults=faults,
+        faults_count=faults_count,
+    )
+
+
+def repair(disk: Disk, *, clock: Clock | None = None) -> Repaired:
+    """Finish what a crash left and set aside what can't be read, so that every file is sound.
+
+    Reading would do the same. Takes the folder's lock, and raises `Misconfigured` while a process uses it.
+    """
+    clock = clock or SystemClock()
+    lock = disk.lock()
+    try:
+        recovered = recover(disk, clock=clock)
+        with translated("repaired"):
+            mended = {
+                str(name): _mend(disk, name, clock.now()) for name in sort_names(disk.list(), "finished")
+            }
+        return Repaired(recovered, {name: count for name, count in mended.items() if count})
+    finally:
+        lock.close()
+
+
+def _mend(disk: Disk, name: FileName, now: int) -> int:
+    """Set aside the faults of a file, and say how many there were."""
+    faults: list[Fault] = []
+    partial: list[Found] = []
+    file = disk.open(str(name))
+    try:
+        for item in walk(file, Assembler(name, now)):
+            if isinstance(item, Fault):
+                faults.append(item)
+            elif isinstance(item.entry, SpooledBlock) and item.entry.damaged:
+                partial.append(item)
+    finally:
+        file.close()
+    if faults:
+        rewrite(disk, name, faults, now, partial)
+    return len(faults)
+
+
+def _size(disk: Disk, name: str) -> int:
+    file = disk.open(name)
+    try:
+        return file.size()
+    finally:
+        file.close()

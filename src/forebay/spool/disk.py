@@ -1,0 +1,219 @@
+"""The byte backend: the few things that a spool asks of a disk, so that a simulated one can crash.
+
+Names are relative to the folder of the disk, with `/` for the folder within it. Everything raises `OSError`
+as the system does. Several threads may use a disk; a file is used by one at a time.
+
+What a crash leaves: bytes of a file up to its last `sync`, and any part of what was appended after it; names
+as they were at the last `sync_folder` of their folder, and any part of what was changed after it, in order.
+"""
+
+import fcntl
+import os
+import shutil
+from pathlib import Path
+from typing import Final, Protocol
+
+from forebay.model import Misconfigured, Unavailable
+
+_LOCK: Final = "lock"
+
+
+class File(Protocol):
+    """An open file: it grows at its end only."""
+
+    def append(self, data: bytes) -> None:
+        """Write all of `data` at the end; when it raises, any part of it may be there."""
+        ...
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        """Up to `size` bytes; fewer only at the end."""
+        ...
+
+    def size(self) -> int:
+        """How long the file is."""
+        ...
+
+    def truncate(self, size: int) -> None:
+        """Cut off what is beyond `size`."""
+        ...
+
+    def sync(self) -> None:
+        """Return when all bytes are safe. After it has raised, none since the last success are."""
+        ...
+
+    def close(self) -> None:
+        """Let go of the file; nothing is synced by that."""
+        ...
+
+
+class Lock(Protocol):
+    """The folder is ours until this is closed, or the process ends."""
+
+    def close(self) -> None:
+        """Let others in."""
+        ...
+
+
+class Disk(Protocol):
+    """A folder of files."""
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        """Open a file that exists, or with `create` one that doesn't."""
+        ...
+
+    def rename(self, old: str, new: str) -> None:
+        """Give a file another name in the same folder, in place of the file that has it."""
+        ...
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        ...
+
+    def list(self, folder: str = "") -> list[str]:
+        """The names of the files in a folder; none where there is no such folder."""
+        ...
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder that survives a crash; one that exists is fine."""
+        ...
+
+    def sync_folder(self, folder: str = "") -> None:
+        """Return when the names in a folder are safe."""
+        ...
+
+    def free_bytes(self) -> int:
+        """How much can still be written."""
+        ...
+
+    def reserve(self, name: str, size: int) -> None:
+        """Make a file that takes up so much space, or give the space of one back with 0."""
+        ...
+
+    def lock(self) -> Lock:
+        """Take the folder for this process; raise `Misconfigured` when another has it."""
+        ...
+
+
+class _RealFile:
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+
+    def append(self, data: bytes) -> None:
+        left = memoryview(data)
+        while left:
+            left = left[os.write(self._descriptor, left) :]
+
+    def read_at(self, offset: int, size: int) -> bytes:
+        pieces: list[bytes] = []
+        while size > 0 and (piece := os.pread(self._descriptor, size, offset)):
+            pieces.append(piece)
+            offset += len(piece)
+            size -= len(piece)
+        return pieces[0] if len(pieces) == 1 else b"".join(pieces)
+
+    def size(self) -> int:
+        return os.fstat(self._descriptor).st_size
+
+    def truncate(self, size: int) -> None:
+        os.ftruncate(self._descriptor, size)
+
+    def sync(self) -> None:
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
+
+
+class RealDisk:
+    """A folder of the file system; it is made, with its parents, if it isn't there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+
+    def __repr__(self) -> str:
+        """Name the folder."""
+        return f"RealDisk({str(self.folder)!r})"
+
+    def open(self, name: str, *, create: bool = False) -> File:
+        """Open a file; what is created can be read by its owner only."""
+        flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
+        try:
+            return _RealFile(os.open(self.folder / name, flags, 0o600))
+        except PermissionError:
+            if create:
+                raise
+            return _RealFile(os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC))
+
+    def rename(self, old: str, new: str) -> None:
+        """Rename within a folder."""
+        (self.folder / old).replace(self.folder / new)
+
+    def remove(self, name: str) -> None:
+        """Remove a file."""
+        (self.folder / name).unlink()
+
+    def list(self, folder: str = "") -> list[str]:
+        """The files of a folder, in no order."""
+        try:
+            with os.scandir(self.folder / folder) as found:
+                return [entry.name for entry in found if entry.is_file(follow_symlinks=False)]
+        except FileNotFoundError:
+            return []
+
+    def make_folder(self, folder: str) -> None:
+        """Make a folder and sync the one that it is in."""
+        path = self.folder / folder
+        if not path.is_dir():
+            path.mkdir(parents=True, exist_ok=True)
+            _sync_folder(path.parent)
+
+    def sync_folder(self, folder: str = "") -> None:
+        """Sync the names of a folder."""
+        _sync_folder(self.folder / folder)
+
+    def free_bytes(self) -> int:
+        """What the file system still gives to this user."""
+        return shutil.disk_usage(self.folder).free
+
+    def reserve(self, name: str, size: int) -> None:
+        """Allocate a file, or shrink it to nothing."""
+        descriptor = os.open(self.folder / name, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            if size:
+                os.posix_fallocate(descriptor, 0, size)
+            else:
+                os.ftruncate(descriptor, 0)
+        finally:
+            os.close(descriptor)
+
+    def lock(self) -> Lock:
+        """Lock the file `lock`, which stays: removing it would let two holders in."""
+        try:
+            self.make_folder("")
+            descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        except OSError as error:
+            text = f"the spool folder {self.folder} can't be used: {error.strerror}"
+            raise Misconfigured(text, hint="name a folder that this user may write to") from error
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            os.close(descriptor)
+            raise Misconfigured(
+                f"another process uses the spool folder {self.folder}",
+                hint="give each process a folder of its own, or end the other one first",
+            ) from None
+        except OSError as error:
+            os.close(descriptor)
+            text = f"the spool folder {self.folder} can't be locked: {error.strerror}"
+            raise Unavailable(text, hint="keep it on a local file system") from error
+        return _RealFile(descriptor)
+
+
+def _sync_folder(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,39 @@
+"""What the system says of a disk, in the words of our errors."""
+
+import errno
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import Final
+
+from forebay.model import Full, Unavailable
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+_RETRY_SECONDS: Final = 1.0
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there is no space left, or none for this user."""
+    return error.errno in _FULL
+
+
+def error_of(error: OSError, what: str = "written") -> Unavailable:
+    """The error that callers get; `what` could not be done to the spool."""
+    said = error.strerror or str(error)
+    if is_full(error):
+        return Full(
+            f"the spool can't be {what}: {said}",
+            hint="free some space on its disk; what it holds is safe",
+            retry_after_seconds=_RETRY_SECONDS,
+        )
+    return Unavailable(
+        f"the spool can't be {what}: {said}", hint="look at its disk", retry_after_seconds=_RETRY_SECONDS
+    )
+
+
+@contextmanager
+def translated(what: str) -> Iterator[None]:
+    """Raise our errors in place of the system's."""
+    try:
+        yield
+    except OSError as error:
+        raise error_of(error, what) from error

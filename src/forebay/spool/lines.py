@@ -1,0 +1,257 @@
+"""One event, one line: messages of blocks and settlements as NDJSON, each line with its checksum.
+
+The format is drawn in docs/explanation/spool-format.md.
+
+Invariants: a block that passes `check_block` gives lines that read back to an equal one; no byte of a line
+can change without being noticed; a line never has a newline in it but at its end.
+"""
+
+import re
+from collections.abc import Iterator
+from hashlib import blake2b
+from itertools import repeat
+from typing import Final
+from zlib import crc32
+
+import msgspec
+from msgspec import UNSET, Raw, UnsetType
+
+from forebay.model import (
+    BLOCK_BYTES_CEILING,
+    BLOCK_MESSAGES_CEILING,
+    ID_BYTES,
+    Block,
+    Headers,
+    Message,
+    Rejected,
+    format_id,
+    parse_id,
+)
+from forebay.model.columns import unfold
+
+LINE_BYTES_MAX: Final = BLOCK_BYTES_CEILING // 3 * 4 + (4 << 20)
+"""The longest line that is read: a payload of the largest size in base64, and what surrounds it."""
+
+_SUM_BYTES: Final = len(b',"crc":"00000000"}')
+_OURS: Final = re.compile(rb'"(?:block|settlement|crc)"\s*:|"crc')
+_PLAIN_BRACKETS_MAX: Final = 100
+_DEPTH_SPARE: Final = 300
+_HEADERS_OF_ORIGINAL: Final = ("trace_id", "namespace", "task")
+
+
+class SpooledBlock(msgspec.Struct, frozen=True):
+    """A block for a queue; `damaged` of its messages could not be read back and are left out."""
+
+    queue: str
+    block: Block
+    damaged: int = 0
+
+    def __len__(self) -> int:
+        """How many events it is."""
+        return len(self.block)
+
+
+class SpooledSettlement(msgspec.Struct, frozen=True):
+    """Outcomes to be settled, in the words of the caller; `id` makes a repetition the same write."""
+
+    id: bytes
+    payload: bytes
+
+    def __len__(self) -> int:
+        """One event."""
+        return 1
+
+
+Spooled = SpooledBlock | SpooledSettlement
+
+
+class _Head(msgspec.Struct):
+    queue: str
+    partition: str
+
+
+class _Common(msgspec.Struct):
+    block: str
+    size: int
+    created_at: int
+
+
+class _SettlementLine(msgspec.Struct, kw_only=True, gc=False):
+    id: str
+    settlement: bytes
+
+
+class _AnyLine(msgspec.Struct, gc=False):
+    """Whatever may be in a line; what kind it is shows in what is there."""
+
+    queue: str | None = None
+    partition: str = "Default"
+    payload: Raw | UnsetType = UNSET
+    payload_base64: bytes | UnsetType = UNSET
+    transaction_id: str | None = None
+    trace_id: str | None = None
+    namespace: str | None = None
+    task: str | None = None
+    block: str | None = None
+    position: int = 0
+    size: int = 1
+    created_at: int = 0
+    headers: dict[str, str] | None = None
+    start_time: int | None = None
+    id: str | None = None
+    settlement: bytes | UnsetType = UNSET
+    synced: int = 0
+
+
+class Part(msgspec.Struct, frozen=True, gc=False):
+    """A line that is one message of a block."""
+
+    queue: str
+    block: str
+    position: int
+    size: int
+    created_at: int
+    message: Message
+    synced: int = 0
+
+
+class Alone(msgspec.Struct, frozen=True):
+    """A line that stands for itself: a settlement, or a message of the original server."""
+
+    entry: Spooled
+    synced: int = 0
+
+
+class BadLineError(Exception):
+    """The line can't be read; the text says why."""
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_AnyLine).decode
+_skip: Final = msgspec.json.Decoder(Raw).decode
+
+
+def encode_entry(entry: Spooled) -> bytes:
+    """The lines of an entry; a block is taken to have passed `check_block`."""
+    if isinstance(entry, SpooledSettlement):
+        return _summed(_encode(_SettlementLine(id=format_id(entry.id), settlement=entry.payload))[:-1])
+    return b"".join(map(_summed, _message_lines(entry.queue, entry.block)))
+
+
+def _message_lines(queue: str, block: Block) -> Iterator[bytes]:
+    """The lines without their last brace: what messages have in common is encoded once."""
+    heads = [_encode(_Head(queue, partition))[:-1] for partition in block.partition_table]
+    common = _Common(format_id(block.id), len(block), block.created_at)
+    tails = [_tail(headers, common) for headers in block.header_table or ({},)]
+    rows = zip(
+        unfold(heads, block.partition_index, len(block)),
+        block.payloads,
+        map(_encode, block.transaction_ids or repeat(None)),
+        unfold(tails, block.header_index, len(block)),
+        block.start_times or repeat(None),
+        range(len(block)),
+        strict=False,
+    )
+    for head, payload, transaction_id, tail, start_time, position in rows:
+        key, value = (b"payload", payload) if _is_json(payload) else (b"payload_base64", _encode(payload))
+        line = b'%b,"%b":%b,"transaction_id":%b,%b,"position":%d' % (
+            head, key, value, transaction_id, tail, position,
+        )  # fmt: skip
+        yield line if start_time is None else b'%b,"start_time":%d' % (line, start_time)
+
+
+def _tail(headers: Headers, common: "_Common") -> bytes:
+    """What is the same for all messages of a block that have these headers."""
+    original = {key: headers.get(key, "") for key in _HEADERS_OF_ORIGINAL}
+    tail = _encode(original)[1:-1] + b"," + _encode(common)[1:-1]
+    return tail + b',"headers":' + _encode(headers) if headers else tail
+
+
+def _is_json(payload: bytes) -> bool:
+    """Whether the payload can stand in a line as it is and come back with every byte."""
+    try:
+        if b"\n" in payload or len(_skip(payload)) != len(payload):
+            return False
+        if not payload.isascii():
+            payload.decode()
+        if payload.count(b"[") + payload.count(b"{") > _PLAIN_BRACKETS_MAX:
+            # Whoever reads may have less of the stack left than we have.
+            _skip(b"[" * _DEPTH_SPARE + payload + b"]" * _DEPTH_SPARE)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
+
+
+def _summed(body: bytes) -> bytes:
+    """Close a line that lacks its last brace, with the checksum of what is before."""
+    return b'%b,"crc":"%08x"}\n' % (body, crc32(body))
+
+
+def note_synced(lines: bytes, synced: int) -> bytes:
+    """Say in the first of some lines that all bytes of the file before `synced` are safe."""
+    end = lines.index(b"\n")
+    return _summed(b'%b,"synced":%d' % (lines[: end - _SUM_BYTES], synced)) + lines[end + 1 :]
+
+
+def decode_line(line: bytes, name: str, number: int, created_at: int) -> Part | Alone:
+    """Read a line without its newline; raise `BadLineError` where it isn't what was written.
+
+    The last three are for lines of the original server, which have neither ids nor times: `name` is what the
+    file is called without its endings, and makes the id together with the line and its number.
+    """
+    summed = line[-_SUM_BYTES:] == b',"crc":"%08x"}' % crc32(line[:-_SUM_BYTES])
+    if not summed and _OURS.search(line):
+        raise BadLineError("the checksum does not match")
+    try:
+        found = _decode(line)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+        raise BadLineError(str(error)) from None
+    try:
+        if not summed:
+            return _of_original(found, _digest_id(b"%b\n%d\n%b" % (name.encode(), number, line)), created_at)
+        if found.settlement is not UNSET:
+            return Alone(SpooledSettlement(parse_id(found.id or ""), found.settlement), found.synced)
+        return _part(found)
+    except Rejected as error:
+        raise BadLineError(error.message) from None
+
+
+def _part(line: _AnyLine) -> Part:
+    if line.queue is None or line.block is None:
+        raise BadLineError("the line is neither a message nor a settlement")
+    if not 0 <= line.position < line.size <= BLOCK_MESSAGES_CEILING:
+        raise BadLineError(f"position {line.position} of {line.size} can't be")
+    message = Message(
+        _payload(line), line.partition, line.transaction_id, line.headers or None, line.start_time
+    )
+    return Part(line.queue, line.block, line.position, line.size, line.created_at, message, line.synced)
+
+
+def _of_original(line: _AnyLine, id: bytes, created_at: int) -> Alone:
+    if line.queue is None:
+        raise BadLineError("the line has no queue")
+    values = (line.trace_id, line.namespace, line.task)
+    headers = {key: value for key, value in zip(_HEADERS_OF_ORIGINAL, values, strict=True) if value}
+    message = Message(_payload(line), line.partition, line.transaction_id or None, headers or None)
+    return Alone(SpooledBlock(line.queue, Block.of([message], id=id, created_at=created_at)))
+
+
+def _payload(line: _AnyLine) -> bytes:
+    if line.payload is not UNSET:
+        return bytes(line.payload)
+    if line.payload_base64 is not UNSET:
+        return line.payload_base64
+    raise BadLineError("the line has no payload")
+
+
+def derive_id(id: bytes, position: int) -> bytes:
+    """An id for one message of a block that goes its own way, always the same."""
+    return _digest_id(b"%b%d" % (id, position))
+
+
+def _digest_id(data: bytes) -> bytes:
+    """A UUID of version 8 (RFC 9562)."""
+    digest = bytearray(blake2b(data, digest_size=ID_BYTES).digest())
+    digest[6] = digest[6] & 0x0F | 0x80
+    digest[8] = digest[8] & 0x3F | 0x80
+    return bytes(digest)

@@ -1,0 +1,93 @@
+"""Reading what was spooled: the oldest file first, page by page, and away with it when the log has it.
+
+A file is read again from its beginning after a crash: all that it holds has ids, by which the log knows what
+it has, and it is short (10,000 events unless told otherwise).
+
+Invariants: only finished files are read; what can't be read is safe in `failed` before the page that lacks it
+is returned; a file is removed by `done` and by nothing else.
+"""
+
+from typing import Final
+
+from forebay.model import Clock, SystemClock
+from forebay.spool.aside import keep_faults, keep_refused
+from forebay.spool.disk import Disk
+from forebay.spool.faults import translated
+from forebay.spool.names import FAILED, FileName, sort_names
+from forebay.spool.scanning import Found, Page, Place, scan
+
+_START: Final = Place()
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Reader:
+    """Reads a folder of spool files; sync, for one thread at a time, beside one that writes."""
+
+    def __init__(self, disk: Disk, *, clock: Clock | None = None) -> None:
+        self._disk = disk
+        self._clock = clock or SystemClock()
+
+    def files(self) -> list[FileName]:
+        """The finished files, oldest first."""
+        with translated("listed"):
+            return sort_names(self._disk.list(), "finished")
+
+    def failed(self) -> list[FileName]:
+        """The files of what the log refused, oldest first; for `read`, `refuse` and `done` with `failed`."""
+        with translated("listed"):
+            return sort_names(self._disk.list(FAILED), "finished")
+
+    def read(
+        self,
+        name: FileName,
+        start: Place = _START,
+        *,
+        events_max: int = 1_000,
+        bytes_max: int = 8 << 20,
+        failed: bool = False,
+    ) -> Page:
+        """Read a page; what is faulty is set aside first, once, however often it is read."""
+        with translated("read"):
+            path = _path(name, failed=failed)
+            file = self._disk.open(path)
+            try:
+                now = self._clock.now()
+                page = scan(file, name, start, events_max=events_max, bytes_max=bytes_max, created_at=now)
+                if page.faults:
+                    keep_faults(self._disk, name, file, page.faults, path=path, now=now)
+                return page
+            finally:
+                file.close()
+
+    def refuse(self, name: FileName, refused: list[Found], reason: str) -> None:
+        """Set aside what the log refuses, to be tried again from there; durable on return.
+
+        Of a block that goes in part, give what was refused an id of its own (`derive_id`): the log knows the
+        id of the block already, and would take the rest for written.
+        """
+        with translated("written"):
+            keep_refused(self._disk, name, refused, reason, path=str(name), now=self._clock.now())
+
+    def done(self, name: FileName, *, failed: bool = False) -> None:
+        """Remove a file: all that it holds is in the log, or was set aside. Twice is fine."""
+        with translated("removed"):
+            if str(name) in self._disk.list(FAILED if failed else ""):
+                self._disk.remove(_path(name, failed=failed))
+                self._disk.sync_folder(FAILED if failed else "")
+
+    def count(self, name: FileName, *, failed: bool = False) -> int:
+        """How many lines a file has, which is how many events; quick, since none is looked at."""
+        with translated("read"):
+            file = self._disk.open(_path(name, failed=failed))
+            try:
+                lines = offset = 0
+                while chunk := file.read_at(offset, _CHUNK_BYTES):
+                    lines += chunk.count(b"\n")
+                    offset += len(chunk)
+                return lines
+            finally:
+                file.close()
+
+
+def _path(name: FileName, *, failed: bool) -> str:
+    return f"{FAILED}/{name}" if failed else str(name)

@@ -1,0 +1,156 @@
+"""Files that a crash left half written become finished ones, before anything new is written.
+
+What was acknowledged is in them: every line before the place that a later line calls synced, and perhaps what
+follows. So a block after that place is kept if it is whole, and set aside if it isn't: it may never have been
+acknowledged, and its producer pushes it again under the same id. Before that place only single lines can be
+damaged, and it is left to reading to set those aside.
+
+Invariants: no byte is removed before it is safe elsewhere; a crash during recovery is followed by another
+recovery, which ends the same.
+"""
+
+from collections.abc import Sequence
+from typing import Final
+
+import msgspec
+
+from forebay.model import Clock, SystemClock
+from forebay.spool.aside import keep_faults
+from forebay.spool.disk import Disk, File
+from forebay.spool.faults import is_full, translated
+from forebay.spool.lines import SpooledBlock, encode_entry
+from forebay.spool.names import FAILED, FileName, sort_names
+from forebay.spool.scanning import Assembler, Fault, Found, Stretch, walk
+
+_CHUNK_BYTES: Final = 1 << 20
+
+
+class Recovered(msgspec.Struct, frozen=True):
+    """What became of a file: `events` were kept in it, `faults` were set aside."""
+
+    name: FileName
+    events: int
+    faults: int
+
+
+def recover(disk: Disk, *, clock: Clock | None = None) -> list[Recovered]:
+    """Finish the files that are being written; only while nobody writes to the folder."""
+    clock = clock or SystemClock()
+    with translated("recovered"):
+        disk.make_folder("")
+        disk.make_folder(FAILED)
+        _drop_half_copies(disk)
+        return [_recover(disk, name, clock.now()) for name in sort_names(disk.list(), "writing")]
+
+
+def rewrite(disk: Disk, name: FileName, faults: list[Fault], now: int, partial: Sequence[Found] = ()) -> None:
+    """Replace a file by a finished one without these faults, which are set aside first.
+
+    Of the blocks in `partial`, which are damaged, what could be read is written anew.
+    """
+    file = disk.open(str(name))
+    try:
+        keep_faults(disk, name, file, faults, path=str(name), now=now)
+        copy = _copy_name(name)
+        kept = _copy_without(disk, copy, file, [*faults, *partial])
+    finally:
+        file.close()
+    if kept:
+        disk.rename(copy, str(name.finished))
+        disk.sync_folder()
+    else:
+        disk.remove(copy)
+    if name.state == "writing" or not kept:
+        disk.remove(str(name))
+    disk.sync_folder()
+
+
+def _recover(disk: Disk, name: FileName, now: int) -> Recovered:
+    file = disk.open(str(name))
+    try:
+        events, faults = _look(file, name, now)
+        size = file.size()
+        if not faults and size:
+            file.sync()
+    finally:
+        file.close()
+    if not size:
+        disk.remove(str(name))
+    elif not faults or not _try_rewrite(disk, name, faults, now):
+        disk.rename(str(name), str(name.finished))
+        disk.sync_folder()
+    return Recovered(name.finished, events, len(faults))
+
+
+def _try_rewrite(disk: Disk, name: FileName, faults: list[Fault], now: int) -> bool:
+    """Rewrite where there is room. Without it, reading sets the faults aside later: starting can't wait."""
+    try:
+        rewrite(disk, name, faults, now)
+    except OSError as error:
+        if not is_full(error):
+            raise
+        return False
+    return True
+
+
+def _look(file: File, name: FileName, now: int) -> tuple[int, list[Fault]]:
+    """Count what is good, and gather what can't stay: all but damage within what was synced."""
+    assembler = Assembler(name, now)
+    events = synced = 0
+    bad: list[tuple[Fault, int]] = []
+    for item in walk(file, assembler):
+        if isinstance(item, Found):
+            events += len(item.entry)
+            if isinstance(item.entry, SpooledBlock) and item.entry.damaged:
+                reason = f"{item.entry.damaged} messages of the block can't be read"
+                bad.append((Fault("torn", reason, item.stretch), len(item.entry)))
+        else:
+            bad.append((item, 0))
+        if assembler.synced > synced:
+            synced = assembler.synced
+            bad = [(fault, count) for fault, count in bad if _is_beyond(fault.stretch, synced)]
+    return events - sum(count for _, count in bad), [fault for fault, _ in bad]
+
+
+def _is_beyond(stretch: Stretch, synced: int) -> bool:
+    return stretch.offset + stretch.size > synced
+
+
+def _copy_without(disk: Disk, name: str, source: File, changes: Sequence[Fault | Found]) -> int:
+    """Copy a file but for some stretches, and say how many bytes were kept.
+
+    Empty lines take the place of what is left out: others keep their numbers, of which ids are made.
+    """
+    copy = disk.open(name, create=True)
+    try:
+        kept = offset = 0
+        for change in sorted(changes, key=lambda change: change.stretch.offset):
+            kept += _copy(copy, source, offset, change.stretch.offset)
+            if change.stretch.offset >= offset:
+                entry = change.entry if isinstance(change, Found) else None
+                data = b"" if entry is None else encode_entry(entry)
+                copy.append(data + b"\n" * (change.stretch.lines - len(entry or ())))
+                kept += len(data)
+            offset = max(offset, change.stretch.offset + change.stretch.size)
+        kept += _copy(copy, source, offset, source.size())
+        copy.sync()
+    finally:
+        copy.close()
+    return kept
+
+
+def _copy(copy: File, source: File, start: int, end: int) -> int:
+    for offset in range(start, end, _CHUNK_BYTES):
+        copy.append(source.read_at(offset, min(_CHUNK_BYTES, end - offset)))
+    return max(0, end - start)
+
+
+def _copy_name(name: FileName) -> str:
+    return f"{name.stem}.copy"
+
+
+def _drop_half_copies(disk: Disk) -> None:
+    """Remove the copies that a crash left: what they were made of is still there."""
+    for name in disk.list():
+        if name.endswith(".copy"):
+            disk.remove(name)

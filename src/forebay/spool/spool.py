@@ -1,0 +1,118 @@
+"""The spool as others see it: a folder that is ours alone, a writer and a reader.
+
+The seam, for those who fail over to it::
+
+    async with await Spool.open(RealDisk(folder)) as spool:      # locks the folder, recovers after a crash
+        await spool.append([SpooledBlock("orders", block)])      # safe on return; Full (507) without space
+        await spool.append([SpooledSettlement(id, payload)])     # has space in reserve
+
+        for name in spool.reader.files():                        # oldest first; sync: call it on a thread
+            page = spool.reader.read(name)                       # .found, in order; .next is None at the end
+            ...                                                  # commit page.found, all of it has ids
+            spool.reader.done(name)
+
+Invariants: one process at a time uses a folder; files of before come before those that are written now.
+"""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Final, Self, get_args
+
+from forebay.model import Clock
+from forebay.spool.appending import Appender, Reserve
+from forebay.spool.disk import Disk, Lock
+from forebay.spool.faults import translated
+from forebay.spool.lines import Spooled
+from forebay.spool.names import FAILED, FileName, Prefix, parse_name
+from forebay.spool.reader import Reader
+from forebay.spool.recovering import Recovered, recover
+from forebay.spool.settings import SpoolSettings
+from forebay.spool.writer import Writer
+
+_DEFAULTS: Final = SpoolSettings()
+
+
+class Spool:
+    """An open folder; `recovered` says what became of files that a crash left."""
+
+    def __init__(
+        self,
+        disk: Disk,
+        lock: Lock,
+        recovered: list[Recovered],
+        settings: SpoolSettings,
+        *,
+        clock: Clock | None,
+        finished: Callable[[FileName], None] | None,
+    ) -> None:
+        self.reader = Reader(disk, clock=clock)
+        self.recovered = recovered
+        self._lock = lock
+        last, reserve = last_id(disk), Reserve()
+        appenders = {
+            prefix: Appender(disk, settings, prefix=prefix, last=last, reserve=reserve, finished=finished)
+            for prefix in get_args(Prefix)
+        }
+        self._writers: dict[Prefix, Writer] = {
+            prefix: Writer(appender, settings) for prefix, appender in appenders.items()
+        }
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        settings: SpoolSettings = _DEFAULTS,
+        *,
+        clock: Clock | None = None,
+        finished: Callable[[FileName], None] | None = None,
+    ) -> "Spool":
+        """Take a folder, and make it if need be.
+
+        `finished` is called, on a thread, with each file that becomes readable. Raises `Misconfigured` where
+        another process has the folder or it can't be used.
+        """
+
+        def take() -> Spool:
+            lock = disk.lock()
+            try:
+                return cls(disk, lock, recover(disk, clock=clock), settings, clock=clock, finished=finished)
+            except BaseException:
+                lock.close()
+                raise
+
+        return await asyncio.to_thread(take)
+
+    async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
+        """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""
+        await self._writers[prefix].append(entries)
+
+    async def flush(self) -> None:
+        """Let the reader have all that was appended."""
+        for writer in self._writers.values():
+            await writer.flush()
+
+    async def close(self) -> None:
+        """Write what waits, and leave the folder to others; twice is fine."""
+        try:
+            for writer in self._writers.values():
+                await writer.close()
+        finally:
+            self._lock.close()
+
+    async def __aenter__(self) -> Self:
+        """Give the spool itself."""
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Close it."""
+        await self.close()
+
+
+def last_id(disk: Disk) -> str:
+    """The highest id of any file in a folder, or nothing."""
+    with translated("listed"):
+        names = [parse_name(name) for name in [*disk.list(), *disk.list(FAILED)]]
+    return max((name.id for name in names if name is not None), default="")
