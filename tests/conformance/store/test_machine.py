@@ -38,7 +38,7 @@ T = TypeVar("T")
 QUEUE = "orders"
 VISIBILITY = 60 * SECOND
 STEPS = 25
-EXAMPLES = {"memory": 30, "sqlite": 20, "postgres": 8}
+EXAMPLES = {"memory": 30, "sqlite": 20, "postgres": 8, "http": 8}
 PARTITIONS = ("p", "q", "r")
 FLOWS = (None, {"flow": "f"}, {"flow": "g"})
 
@@ -364,7 +364,7 @@ def test_a_store_behaves_like_the_model(
     flush = request.getfixturevalue("valkey_server").flush if warm == "valkey" else None
     rig = make_rig(log, tmp_path, dsn)
     parts = {"log_rig": rig, "valkey_url": url, "flush": flush, "http": warm == "http"}
-    examples = settings().max_examples * EXAMPLES[log] // 25
+    examples = settings().max_examples * EXAMPLES["http" if warm == "http" else log] // 25
     with asyncio.Runner() as runner:
         machine = type("Machine", (StoreMachine,), {**parts, "runner": runner})
         try:

@@ -38,9 +38,11 @@ async def test_a_batch_is_filled_from_several_queues(two: Store) -> None:
     await two.put_task("blue", b"a", b"b")
     await two.put_task("red", b"c", b"d")
     tasks = await two.get_task(BOTH, 3)
-    assert data(tasks) == ["a", "b", "c"]
+    found = data(tasks)
+    # Which of them comes first is up to which of them is on its shelf first.
+    assert found in (["a", "b", "c"], ["c", "d", "a"])
     await two.done_task(tasks)
-    assert data(await two.get_task(BOTH, 3)) == ["d"]
+    assert sorted(found + data(await two.get_task(BOTH, 3))) == ["a", "b", "c", "d"]
 
 
 async def test_queues_take_turns_so_that_a_full_one_starves_nobody(two: Store) -> None:
