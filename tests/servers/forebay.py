@@ -28,10 +28,10 @@ def environment() -> dict[str, str]:
 
 
 class ForebayServer:
-    """One `forebay serve`. Without a `store_url` it has a SQLite file of its own; port and data survive restarts.
+    """One `forebay serve`; port and data survive restarts. Without a `store_url` it has a SQLite file.
 
-    `limits` are those of `ServerLimits`, other keywords the other `ServerSettings`; `sections` are those of the
-    configuration file besides. `flags` and `variables` are given as a user would; `tls` is how it is asked.
+    `limits` are those of `ServerLimits`, other keywords the other `ServerSettings`; `sections` are what else
+    the configuration file has. `flags` and `variables` are given as a user would; `tls` is how it is asked.
     """
 
     def __init__(

@@ -56,12 +56,12 @@ async def test_both_rounds_come_at_their_own_pace() -> None:
 
 
 @pytest.mark.parametrize(
-    ("failure", "is_said"),
-    [(Unavailable("away"), False), (RuntimeError("odd"), True), (ForebayError("worse"), True)],
+    ("failure", "said"),
+    [(Unavailable("away"), 0), (RuntimeError("odd"), 1), (ForebayError("worse"), 1)],
     ids=["away", "odd", "worse"],
 )
 async def test_a_round_that_fails_is_tried_again(
-    failure: Exception, is_said: bool, caplog: pytest.LogCaptureFixture
+    failure: Exception, said: int, caplog: pytest.LogCaptureFixture
 ) -> None:
     kept = Kept(failure)
     upkeep = Upkeep(kept, sweep_seconds=0.001, trim_seconds=HOUR)
@@ -69,7 +69,7 @@ async def test_a_round_that_fails_is_tried_again(
         async with upkeep:
             await within(kept.swept)
     assert kept.sweeps >= 2
-    assert [record.getMessage() for record in caplog.records] == ["a round of upkeep failed"] * is_said
+    assert [record.getMessage() for record in caplog.records] == ["a round of upkeep failed"] * said
 
 
 async def test_nothing_is_done_once_it_is_left() -> None:

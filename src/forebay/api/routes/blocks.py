@@ -1,7 +1,7 @@
 """Whole blocks, for programs that move many messages at once: read by range; stage, then publish.
 
-Invariants: a key that is for some queues is for the stages whose names begin like theirs, so that nobody publishes
-what somebody else has staged.
+Invariants: a key that is for some queues is for the stages whose names begin like theirs, so that nobody
+publishes what somebody else has staged.
 """
 
 from __future__ import annotations
