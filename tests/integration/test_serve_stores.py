@@ -28,7 +28,7 @@ async def test_messages_go_through_and_two_servers_share_them(
         async with forebay.open(server.url) as here, forebay.open(other.url) as there:
             await here.create_queue("orders")
             ids = await here.put_task("orders", *[b"%d" % number for number in range(100)])
-            taken = {}
+            taken: dict[int, bytes] = {}
             while len(taken) < 100:
                 for store in (here, there):
                     tasks = await store.get_task("orders", 30, wait_seconds=1)
