@@ -89,7 +89,7 @@ async def take(bench: Bench) -> Figures:
     with bench.folder() as folder, bench.forebay(_sqlite(folder)) as server, bench.part("take", pace.rounds):
         for number in range(pace.rounds):
             with bench.note(f"round {number + 1} of {pace.rounds}"):
-                await _fill(server.port, pace.http_messages)
+                await _fill(server.port, pace.http_messages + 2 * WORKERS * BATCH)
                 rates.append(await _take_rate(server.port, pace.http_messages))
     return {"json_per_second": typical(rates)}
 

@@ -367,9 +367,11 @@ def test_a_forged_lease_is_refused(port: int, forged: str | Lease, path: str) ->
         ask(port, "POST", f"/v1/{path}", packed, {"Content-Type": "application/msgpack"}).problem(400)
 
 
-def test_a_lease_is_only_for_its_own_messages(port: int) -> None:
+@pytest.mark.parametrize("verb", ["done", "retry", "bury", "release", "extend"])
+def test_a_lease_is_only_for_its_own_messages(port: int, verb: str) -> None:
     tasks = [{"id": str((1 << 45) + 2), "lease": lease_text(lease())}]
-    assert "not that of message" in ask(port, "POST", "/v1/done", {"tasks": tasks}).problem(400)["detail"]
+    body = {"tasks": tasks, **({"reason": "bad"} if verb == "bury" else {})}
+    assert "not among those of its lease" in ask(port, "POST", f"/v1/{verb}", body).problem(400)["detail"]
 
 
 def test_a_lease_of_a_group_that_is_not_there_is_not_found(port: int) -> None:

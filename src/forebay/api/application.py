@@ -82,15 +82,15 @@ class Application:
                 call.key.check(call.route.scope, call.params.get("queue"))
         if call.route.query is None and scope["query_string"]:
             raise Rejected("there is a query, but this path takes none", hint="leave it out")
-        timer = asyncio.timeout(context.settings.limits.request_seconds)
-        call.limited_by(timer)
+        call.deadline = context.deadlines.begin()
         try:
-            async with timer:
-                return await call.route.run(call)
-        except TimeoutError:
-            if not timer.expired():
+            return await call.route.run(call)
+        except asyncio.CancelledError as error:
+            if not call.deadline.explains(error):
                 raise
             raise _late(call) from None
+        finally:
+            context.deadlines.finish(call.deadline)
 
     async def _send(self, call: Call, answer: Answer, send: Send) -> None:
         body, media = answer.encoded(packed=answer.media is None and call.packed)
@@ -99,6 +99,10 @@ class Application:
             headers += [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
         if not call.body_is_read and _has_body(call):
             headers.append((b"connection", b"close"))  # else the rest of it would be read for nothing
+        respond = call.scope.get("forebay.respond")
+        if respond is not None:
+            await respond(answer.status, b"".join([b"%b: %b\r\n" % header for header in headers]), body)
+            return
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
 

@@ -7,6 +7,7 @@ from collections.abc import AsyncIterator
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from forebay.api.bodies import Budget, Receive, Unpacker, Unsupported, pieces, read_body, too_large
+from forebay.api.deadlines import Deadline
 from forebay.api.decoding import decode_json, decode_msgpack, decode_query, field_names
 from forebay.api.keys import ANYONE, Key
 from forebay.api.routing import Route
@@ -28,10 +29,10 @@ class Call:
 
     __slots__ = (
         "_budgeted",
-        "_timer",
         "accepted",
         "body_is_read",
         "context",
+        "deadline",
         "id",
         "key",
         "params",
@@ -51,7 +52,7 @@ class Call:
         self.body_is_read = False
         self.accepted: int | None = None
         """Messages of a stream that are durable, whatever becomes of the rest."""
-        self._timer: asyncio.Timeout | None = None
+        self.deadline: Deadline
         self._budgeted = 0
 
     def header(self, name: bytes) -> str | None:
@@ -80,15 +81,10 @@ class Call:
 
     # Time
 
-    def limited_by(self, timer: asyncio.Timeout) -> None:
-        """What ends the call when it takes too long."""
-        self._timer = timer
-
     def wait_longer(self, seconds: float) -> None:
         """Allow so many seconds more than a request has, from now on."""
-        if self._timer is not None:
-            limit = self.context.settings.limits.request_seconds
-            self._timer.reschedule(asyncio.get_running_loop().time() + limit + seconds)
+        limit = self.context.settings.limits.request_seconds
+        self.deadline.at = asyncio.get_running_loop().time() + limit + seconds
 
     # The body
 

@@ -8,9 +8,12 @@ from typing import Any
 
 from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
+from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
 from forebay.api.settings import ServerSettings
-from forebay.model import Clock, Limits, SystemClock, Unavailable
+from forebay.ingest.merging import Merger, Written
+from forebay.log.values import Appended
+from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.store.seam import Store
 
 
@@ -45,6 +48,9 @@ class Context:
         self.reason = "the store is being opened"
         """Why there is no store, when there is none."""
         self.opened: Store | None = None
+        self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)
+        """Where small pushes meet."""
+        self.deadlines = Deadlines(self.settings.limits.request_seconds)
         self._names: dict[int, str] = {}
 
     @property
@@ -53,6 +59,20 @@ class Context:
         if self.opened is None:
             raise Unavailable(self.reason, hint="try again", retry_after_seconds=1.0)
         return self.opened
+
+    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""
+        try:
+            return await self.store.append(queue, block, body)
+        except UnknownQueue:
+            if not self.settings.create_queues:
+                raise
+            await self.store.create_queue(queue)
+            return await self.store.append(queue, block, body)
+
+    async def _push(self, queue: str, messages: list[Message]) -> Written:
+        block = Block.of(messages, created_at=self.clock.now())
+        return block.id, await self.append(queue, block)
 
     def drain(self) -> None:
         """The server is about to stop: whoever waits gets nothing."""

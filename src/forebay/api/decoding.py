@@ -59,15 +59,14 @@ def decode_json(body: bytes, form: Any, fields: Sequence[str] = (), *, many: boo
         raise _explained(error, fields, len(body)) from None
     except RecursionError:
         raise _too_deep() from None
-    if not many or _may_have_twice(body, value, fields):
+    # Surely no key comes twice in a body that is as it would be written.
+    if encode_json(value) != body and (not many or _may_have_twice(body, value, fields)):
         _refuse_twice(body)
     return value
 
 
 def _may_have_twice(body: bytes, value: Any, fields: Sequence[str]) -> bool:
-    """Whether some item may have a key twice: surely none of a body that is as it would be written."""
-    if encode_json(value) == body:
-        return False
+    """Whether some item may have a key twice."""
     items = value if isinstance(value, list) else (value,)
     count = body.count
     if any(count(name) > len(items) for name in _quoted(tuple(fields))):

@@ -94,6 +94,7 @@ class HttpServer:
                 await serving
             finally:
                 await cancel(serving, opening)
+                await self.context.merger.close()
                 await self._end_requests()
                 self.context.opened = None
                 self.context.reason = "the server is stopping"

@@ -24,8 +24,8 @@ import msgspec
 from forebay.client.address import part
 from forebay.client.calling import Ask, Caller, Reply, decoded
 from forebay.client.doubting import LOOKED_AT_MAX, Ending, endings_of, has_ended, unknown
-from forebay.client.merging import Merger
 from forebay.client.pausing import pause_seconds
+from forebay.ingest.merging import Merger, Written
 from forebay.log.values import (
     Append,
     Appended,
@@ -241,7 +241,7 @@ class Client:
         if not messages:
             raise Rejected("there is no task to put", hint="give one or more")
         if id is None and seconds is None and self._merger.takes(messages):
-            return await self._merger.put(queue, messages)
+            return (await self._merger.put(queue, messages))[1].ids()
         made = mint() if id is None else parse_id(id)
         block = Block.of(messages, id=made, created_at=self._clock.now())
         if seconds is None:
@@ -251,8 +251,9 @@ class Client:
         ask = Ask("POST", path, _pack(messages), id=format_id(made))
         return (await self._ask(ask, Push)).appended.ids()
 
-    async def _push_messages(self, queue: str, messages: list[Message]) -> Appended:
-        return await self.append(queue, Block.of(messages, created_at=self._clock.now()))
+    async def _push_messages(self, queue: str, messages: list[Message]) -> Written:
+        block = Block.of(messages, created_at=self._clock.now())
+        return block.id, await self.append(queue, block)
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from base64 import b64encode
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Annotated, Any, Final, Literal
+from typing import Annotated, Any, Final, Literal, cast
 
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
@@ -59,6 +59,12 @@ class Item(Payload, kw_only=True, gc=False):
     """The same, from now on; give one of the two."""
 
 
+class PlainItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
+    """A message to push that has nothing but a payload: what most are, and quicker to read."""
+
+    payload: Raw
+
+
 class Pushed(Form, kw_only=True):
     """What became of one message."""
 
@@ -75,7 +81,7 @@ class PushReceipt(Form, kw_only=True):
     """Where it is on disk."""
     repeated: bool = False
     """This push, by its id, was there before; the answer is that of the first time."""
-    results: Sequence[Pushed] | Raw
+    results: Sequence[Pushed]
 
 
 class Push(msgspec.Struct, frozen=True):
@@ -320,53 +326,78 @@ class Version(Form, kw_only=True):
 
 
 _raw: Final = msgspec.json.Decoder(Raw)
+_BETWEEN: Final = '","status":"accepted"},{"id":"'
+
+
+def is_json(data: bytes) -> bool:
+    """Whether a payload can stand in JSON as it is."""
+    try:
+        _raw.decode(data)
+        return data.isascii() or bool(data.decode())
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
 
 
 def payload_fields(data: bytes) -> dict[str, Any]:
     """A payload as JSON where it is JSON, else as base64."""
-    try:
-        raw = _raw.decode(data)
-        if data.isascii() or data.decode():
-            return {"payload": raw}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        pass
-    return {"payload_base64": b64encode(data).decode()}
+    return {"payload": Raw(data)} if is_json(data) else {"payload_base64": b64encode(data).decode()}
 
 
-def task_forms(tasks: Iterable[Task], names: Mapping[int, str]) -> list[TaskForm]:
-    """Tasks as JSON; `names` are those of the queues by number, but for one that was deleted meanwhile."""
-    texts: dict[Lease, str] = {}
-    forms = []
+def task_forms(tasks: Iterable[Task], names: Mapping[int, str]) -> Sequence[TaskForm]:
+    """Tasks as JSON; `names` are those of the queues by number, but for one that was deleted meanwhile.
+
+    What is the same for tasks that follow each other is written once.
+    """
+    forms, like, tail = list[Raw](), None, b""
     for task in tasks:
-        lease = task.lease
-        text = texts.get(lease)
-        if text is None:
-            text = texts[lease] = lease_text(lease)
-        forms.append(
-            TaskForm(
-                id=str(task.id),
-                queue=names.get(task.queue_num, ""),
-                attempts=task.attempts,
-                created_at=task.created_at,
-                start_time=task.start_time,
-                prev_start_time=task.prev_start_time,
-                deadline=task.deadline,
-                partition=task.partition,
-                transaction_id=task.transaction_id,
-                headers=task.headers,
-                lease=text,
-                **payload_fields(task.data),
-            )
-        )
-    return forms
+        if like is None or not _is_alike(task, like):
+            like, tail = task, _tail(task, names.get(task.queue_num, ""))
+        forms.append(Raw(b'{%b,"id":"%d",%b' % (_payload_text(task.data), task.id, tail)))
+    return cast("Sequence[TaskForm]", forms)
 
 
-def pushed_forms(appended: Appended) -> list[Pushed] | Raw:
+def _is_alike(task: Task, other: Task) -> bool:
+    """Whether all but id and payload is the same."""
+    return (
+        task.lease is other.lease
+        and task.transaction_id == other.transaction_id
+        and task.headers is other.headers
+        and task.partition == other.partition
+        and task.deadline == other.deadline
+    )
+
+
+def _tail(task: Task, queue: str) -> bytes:
+    """What comes after payload and id."""
+    form = TaskForm(
+        id="",
+        queue=queue,
+        attempts=task.attempts,
+        created_at=task.created_at,
+        start_time=task.start_time,
+        prev_start_time=task.prev_start_time,
+        deadline=task.deadline,
+        partition=task.partition,
+        transaction_id=task.transaction_id,
+        headers=task.headers,
+        lease=lease_text(task.lease),
+    )
+    return msgspec.json.encode(form).removeprefix(b'{"id":"",')
+
+
+def _payload_text(data: bytes) -> bytes:
+    if is_json(data):
+        return b'"payload":' + data
+    return b'"payload_base64":"%b"' % b64encode(data)
+
+
+def pushed_forms(appended: Appended) -> Sequence[Pushed]:
     """What became of each message of a block; written at once where nothing was a duplicate."""
     duplicates = appended.duplicates
     if not duplicates:
         ids = range(appended.first, appended.first + appended.count)
-        return Raw("[" + ",".join([f'{{"id":"{id}","status":"accepted"}}' for id in ids]) + "]")
+        written = Raw(f'[{{"id":"{_BETWEEN.join(map(str, ids))}","status":"accepted"}}]')
+        return cast("Sequence[Pushed]", written)
     return [
         Pushed(id=str(id), status="duplicate" if i in duplicates else "accepted")
         for i, id in enumerate(appended.ids())

@@ -49,13 +49,6 @@ def check_lease(lease: Lease) -> Lease:
     return lease
 
 
-def check_belongs(id: int, lease: Lease) -> int:
-    """The id of a task, if its lease is about it."""
-    if not 0 <= id - lease.first < lease.count:
-        raise Rejected(f"the lease is not that of message {id}", hint="give the id and the lease of one task")
-    return id
-
-
 def _is_possible(lease: Lease) -> bool:
     """Whether all numbers are within their bounds: room would be made for others before they fail."""
     numbers = (lease.group, lease.number, lease.claim, lease.attempts, lease.start_time)

@@ -11,6 +11,7 @@ from forebay.model import (
     Rejected,
     pack,
     parse_message_id,
+    parse_message_ids,
     queue_of,
     sequence_of,
     unpack,
@@ -71,3 +72,22 @@ def test_what_is_no_message_id_is_rejected(bad: str | int) -> None:
 def test_an_id_without_a_sequence_number_is_rejected() -> None:
     with pytest.raises(Rejected, match="out of range"):
         unpack(7 << 45)
+
+
+@pytest.mark.parametrize(
+    "values",
+    [[], ["35184372088833"], ["35184372088833", "9223372036854775807"], [35184372088833, "35184372088834"]],
+)
+def test_many_ids_are_read_like_one(values: list[str | int]) -> None:
+    assert parse_message_ids(values) == [parse_message_id(value) for value in values]
+
+
+@pytest.mark.parametrize(
+    "bad", ["", " 35184372088833", "1", "35184372088832", "9223372036854775808", "٣", "-1", "1" * 4_400]
+)
+def test_a_bad_one_among_many_is_refused_like_alone(bad: str) -> None:
+    with pytest.raises(Rejected) as alone:
+        parse_message_id(bad)
+    with pytest.raises(Rejected) as among:
+        parse_message_ids(["35184372088833", bad])
+    assert str(among.value) == str(alone.value)

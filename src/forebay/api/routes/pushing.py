@@ -10,13 +10,12 @@ import binascii
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
-from operator import attrgetter
 from typing import Final
 
 import msgspec
 from msgspec import UNSET
 
-from forebay.api.answers import Answer
+from forebay.api.answers import Answer, encode_json
 from forebay.api.calls import Call
 from forebay.api.decoding import decode_json, decode_msgpack
 from forebay.api.routing import Route
@@ -29,7 +28,6 @@ from forebay.model import (
     Message,
     Rejected,
     TooLarge,
-    UnknownQueue,
     decode,
     format_bytes,
     format_id,
@@ -39,6 +37,7 @@ from forebay.model import (
 from forebay.wire.forms import (
     Form,
     Item,
+    PlainItem,
     Push,
     PushReceipt,
     Seconds,
@@ -55,10 +54,7 @@ LINE_BLOCK_BYTES: Final = 4 << 20
 _FIELDS: Final = tuple(Item.__struct_fields__)
 _MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
 _SECOND: Final = 1_000_000
-_besides_payload: Final = attrgetter(
-    "partition", "transaction_id", "headers", "start_time", "delay_seconds", "payload_base64"
-)
-_NOTHING_BESIDES: Final = ("", None, None, None, None, UNSET)
+_plain: Final = msgspec.json.Decoder(list[PlainItem])
 
 
 class PushQuery(Form, kw_only=True):
@@ -85,8 +81,9 @@ async def push(call: Call) -> Answer:
     else:
         now = call.context.clock.now()
         if media == JSON:
-            items = decode_json(body, list[Item], _FIELDS, many=True)
-            messages = _messages(items, now)
+            messages = _plain_messages(body) or _messages(
+                decode_json(body, list[Item], _FIELDS, many=True), now
+            )
         elif media in MSGPACK_NAMES:
             messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
         else:
@@ -97,6 +94,11 @@ async def push(call: Call) -> Answer:
             begins = now + round(delay * _SECOND)
             messages = [msgspec.structs.replace(message, start_time=begins) for message in messages]
         messages = traced(messages, trace_headers(call))
+        merger = call.context.merger
+        if key is None and merger.takes(messages):
+            id, appended = await merger.put(call.params["queue"], messages)
+            _count(call, appended)
+            return Answer(Push(id, "log", appended), _receipt, status=201)
         block = Block.of(messages, id=None if key is None else _id_for(call, key), created_at=now)
     appended = await append(call, block, encoded)
     return Answer(Push(block.id, "log", appended), _receipt, status=201)
@@ -112,20 +114,17 @@ def _receipt(push: Push) -> PushReceipt:
 
 
 async def append(call: Call, block: Block, body: bytes | None = None) -> Appended:
-    """Write a block to the queue of the call, which is made when it isn't there."""
-    store, queue = call.context.store, call.params["queue"]
-    try:
-        appended = await store.append(queue, block, body)
-    except UnknownQueue:
-        if not call.context.settings.create_queues:
-            raise
-        await store.create_queue(queue)
-        appended = await store.append(queue, block, body)
+    """Write a block to the queue of the call."""
+    appended = await call.context.append(call.params["queue"], block, body)
+    _count(call, appended)
+    return appended
+
+
+def _count(call: Call, appended: Appended) -> None:
     counts = call.context.counters.messages
     counts["pushed"] += appended.count
     if appended.duplicates:
         counts["duplicate"] += len(appended.duplicates)
-    return appended
 
 
 def _read_block(body: bytes) -> Block:
@@ -135,11 +134,20 @@ def _read_block(body: bytes) -> Block:
         raise Rejected(f"the body is no block: {error.message}", hint="see docs: the block format") from None
 
 
+def _plain_messages(body: bytes) -> list[Message]:
+    """The messages of a body in which they are written as short as they can be, and have only payloads."""
+    try:
+        if not body.isascii():
+            body.decode()
+        items = _plain.decode(body)
+    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
+        return []  # what is wrong, if anything, is said by whoever reads it in full
+    if encode_json(items) != body:
+        return []
+    return [Message(bytes(item.payload)) for item in items]
+
+
 def _messages(items: Sequence[Item], now: int) -> list[Message]:
-    if list(map(_besides_payload, items)).count(_NOTHING_BESIDES) == len(items):
-        payloads = [bytes(item.payload) for item in items if item.payload is not UNSET]
-        if len(payloads) == len(items):
-            return list(map(Message, payloads))
     return [_message(item, f"$[{i}]", now) for i, item in enumerate(items)]
 
 

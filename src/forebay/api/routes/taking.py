@@ -7,7 +7,7 @@ that left in that moment goes back, unused.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -16,7 +16,7 @@ from forebay.api.answers import Answer
 from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
-from forebay.model import Rejected, parse_message_id, queue_of
+from forebay.model import Rejected, parse_message_ids, queue_of
 from forebay.model.limits import check_text
 from forebay.store.values import Retry, Task, Ticket
 from forebay.warm.values import Lease
@@ -36,7 +36,7 @@ from forebay.wire.forms import (
     TicketForm,
     task_forms,
 )
-from forebay.wire.leases import check_belongs, check_lease, parse_lease
+from forebay.wire.leases import check_lease, parse_lease
 
 WORKER_BYTES_MAX: Final = 255
 _SECOND: Final = 1_000_000
@@ -193,16 +193,13 @@ def _settled(call: Call, what: str, count: int) -> Answer:
     return Answer(Settled(settled=count))
 
 
-async def _tickets(call: Call, forms: Iterable[TicketForm]) -> list[Ticket]:
+async def _tickets(call: Call, forms: Sequence[TicketForm]) -> list[Ticket]:
     """Tickets out of their forms; whoever may not take from a queue may not settle there."""
     leases: dict[str | Lease, Lease] = {}
-    tickets = []
-    for form in forms:
-        lease = leases.get(form.lease)
-        if lease is None:
-            lease = check_lease(form.lease) if isinstance(form.lease, Lease) else parse_lease(form.lease)
-            leases[form.lease] = lease
-        tickets.append(Ticket(check_belongs(parse_message_id(form.id), lease), lease))
+    for given in dict.fromkeys(form.lease for form in forms):
+        leases[given] = check_lease(given) if isinstance(given, Lease) else parse_lease(given)
+    ids = parse_message_ids([form.id for form in forms])
+    tickets = [Ticket(id, leases[form.lease]) for id, form in zip(ids, forms, strict=True)]
     if call.key.queues:
         numbers = {queue_of(lease.first) for lease in leases.values()}
         names = await call.context.names(*numbers)

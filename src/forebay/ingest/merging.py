@@ -1,13 +1,13 @@
-"""Small puts that come together go together: many callers, one request, each gets the ids of its own.
+"""Small puts that come together go together: many callers, one block, each gets the ids of its own.
 
 Nobody waits for company: the first put goes at once, and while it is under way the next ones gather.
 
-Invariants: what is gathered goes in the order in which it came, one request of a lane at a time; what is
+Invariants: what is gathered goes in the order in which it came, one block of a lane at a time; what is
 refused because of one caller's messages is refused to that caller alone; a failure goes to those whose
-messages were in the request, and to nobody else; no more than `pending_bytes_max` waits at a time.
+messages were in the block, and to nobody else; no more than `pending_bytes_max` waits at a time.
 
-The client can't know that a queue is ordered, where a block may hold one partition only. It learns it from
-the first block that is refused and whose parts are not: from then on each partition has a lane of its own.
+Nobody says here that a queue is ordered, where a block may hold one partition only. It is learnt from the
+first block that is refused and whose parts are not: from then on each partition has a lane of its own.
 """
 
 from __future__ import annotations
@@ -16,12 +16,15 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
+from operator import attrgetter
 from typing import Final
 
 from forebay.log.values import Appended
 from forebay.model import Message, Rejected, Unavailable, cancel
 
-Push = Callable[[str, list[Message]], Awaitable[Appended]]
+Written = tuple[bytes, Appended]
+"""The id of a block, and where the messages are that somebody had in it."""
+Push = Callable[[str, list[Message]], Awaitable[Written]]
 """Writes messages as one block."""
 _Lane = tuple[str, str | None]
 """A queue, or one partition of it."""
@@ -32,6 +35,7 @@ SMALL_BYTES: Final = 64 << 10
 MERGED_MESSAGES: Final = 1_000
 MERGED_BYTES: Final = 1 << 20
 _APART_MAX: Final = 10_000
+_payload: Final = attrgetter("payload")
 _MESSAGE_BYTES: Final = 200
 """What a message takes beside its payload, roughly."""
 
@@ -44,7 +48,7 @@ class _Put:
     def __init__(self, messages: list[Message], size: int) -> None:
         self.messages = messages
         self.size = size
-        self.answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
+        self.answer: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
 
     def partition(self) -> str | None:
         """The partition, if all messages have the same."""
@@ -77,8 +81,8 @@ class Merger:
         """Whether a put is small enough to gain from company."""
         return len(messages) <= SMALL_MESSAGES and _size(messages) <= SMALL_BYTES
 
-    async def put(self, queue: str, messages: list[Message]) -> list[int]:
-        """Put messages, maybe together with those of others; their ids."""
+    async def put(self, queue: str, messages: list[Message]) -> Written:
+        """Put messages, maybe together with those of others; where they are."""
         put = _Put(messages, _size(messages))
         while self._pending_bytes and self._pending_bytes + put.size > self._pending_bytes_max:
             self._room.clear()
@@ -112,7 +116,7 @@ class Merger:
                 puts = _gathered(line)
                 await self._send(lane[0], puts)
         except asyncio.CancelledError:
-            closed = Unavailable("the client was closed before the answer came", hint="open another one")
+            closed = Unavailable("this was closed before the answer came", hint="open it again, and repeat")
             for put in (*puts, *line):
                 put.fail(closed)
             raise
@@ -125,14 +129,14 @@ class Merger:
         if not puts:
             return True
         try:
-            appended = await self._push(queue, [message for put in puts for message in put.messages])
+            id, appended = await self._push(queue, [message for put in puts for message in put.messages])
         except Exception as error:  # noqa: BLE001 - it is for those who wait, not for the lane to die of
             if isinstance(error, Rejected) and len(puts) > 1:
                 return await self._send_apart(queue, puts)
             for put in puts:
                 put.fail(error)
             return False
-        _hand_out(appended.ids(), puts)
+        _hand_out(id, appended, puts)
         return True
 
     async def _send_apart(self, queue: str, puts: Sequence[_Put]) -> bool:
@@ -162,15 +166,25 @@ def _gathered(line: deque[_Put]) -> list[_Put]:
     return puts
 
 
-def _hand_out(ids: list[int], puts: Sequence[_Put]) -> None:
-    """Give each caller the ids of its own messages."""
+def _hand_out(id: bytes, appended: Appended, puts: Sequence[_Put]) -> None:
+    """Tell each caller where its own messages are."""
     begin = 0
     for put in puts:
         end = begin + len(put.messages)
         if not put.answer.done():
-            put.answer.set_result(ids[begin:end])
+            put.answer.set_result((id, part_of(appended, begin, end)))
         begin = end
 
 
+def part_of(appended: Appended, begin: int, end: int) -> Appended:
+    """Where the messages from one index up to another of a block are."""
+    duplicates = appended.duplicates
+    if not duplicates:
+        return Appended(appended.first + begin, end - begin, {}, appended.known)
+    before = sum(index < begin for index in duplicates)
+    mine = {index - begin: first for index, first in duplicates.items() if begin <= index < end}
+    return Appended(appended.first + begin - before, end - begin - len(mine), mine, appended.known)
+
+
 def _size(messages: Sequence[Message]) -> int:
-    return sum(len(message.payload) for message in messages) + _MESSAGE_BYTES * len(messages)
+    return sum(map(len, map(_payload, messages))) + _MESSAGE_BYTES * len(messages)

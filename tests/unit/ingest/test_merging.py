@@ -5,8 +5,10 @@ from __future__ import annotations
 import asyncio
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from forebay.client.merging import MERGED_BYTES, MERGED_MESSAGES, SMALL_MESSAGES, Merger
+from forebay.ingest.merging import MERGED_BYTES, MERGED_MESSAGES, SMALL_MESSAGES, Merger, Written, part_of
 from forebay.log.values import Appended
 from forebay.model import LeaseLost, Message, Rejected, Unavailable
 
@@ -24,7 +26,7 @@ class Server:
         self._ordered = ordered
         self._next = 1
 
-    async def push(self, queue: str, messages: list[Message]) -> Appended:
+    async def push(self, queue: str, messages: list[Message]) -> Written:
         assert queue == "orders"
         self.pushed.append([message.payload for message in messages])
         self.arrived.set()
@@ -36,20 +38,25 @@ class Server:
         if any(message.payload == self.bad for message in messages):
             raise Rejected("a bad message")
         first, self._next = self._next, self._next + len(messages)
-        return Appended(first, len(messages))
+        return b"id", Appended(first, len(messages))
+
+
+async def ids(merger: Merger, messages: list[Message]) -> list[int]:
+    """Put messages; their ids."""
+    return (await merger.put("orders", messages))[1].ids()
 
 
 async def under_way(server: Server, merger: Merger) -> asyncio.Task[list[int]]:
     """A first put that has been sent and is not answered."""
     server.gate.clear()
-    first = asyncio.create_task(merger.put("orders", [Message(b"first")]))
+    first = asyncio.create_task(ids(merger, [Message(b"first")]))
     await server.arrived.wait()
     return first
 
 
 async def gathered(merger: Merger, *payloads: bytes, partition: str = "") -> list[asyncio.Task[list[int]]]:
     """Puts that have lined up."""
-    tasks = [asyncio.create_task(merger.put("orders", [Message(p, partition)])) for p in payloads]
+    tasks = [asyncio.create_task(ids(merger, [Message(p, partition)])) for p in payloads]
     await asyncio.sleep(0)
     return tasks
 
@@ -70,19 +77,19 @@ async def test_puts_of_several_messages_get_their_own_ids_back() -> None:
     server = Server()
     merger = Merger(server.push)
     first = await under_way(server, merger)
-    two = asyncio.create_task(merger.put("orders", [Message(b"a"), Message(b"b")]))
+    two = asyncio.create_task(ids(merger, [Message(b"a"), Message(b"b")]))
     (one,) = await gathered(merger, b"c")
     server.gate.set()
     assert [await first, await two, await one] == [[1], [2, 3], [4]]
 
 
 async def test_a_duplicate_gets_the_id_of_the_first() -> None:
-    async def push(queue: str, messages: list[Message]) -> Appended:
+    async def push(queue: str, messages: list[Message]) -> Written:
         assert (queue, len(messages)) == ("orders", 3)
-        return Appended(10, 2, {1: 5})
+        return b"id", Appended(10, 2, {1: 5})
 
     merger = Merger(push)
-    puts = [merger.put("orders", [Message(name)]) for name in (b"a", b"b", b"c")]
+    puts = [ids(merger, [Message(name)]) for name in (b"a", b"b", b"c")]
     assert await asyncio.gather(*puts) == [[10], [5], [11]]
 
 
@@ -99,7 +106,7 @@ async def test_a_failure_goes_to_those_who_were_in_the_request_and_to_nobody_els
     assert [(type(e), getattr(e, "retry_after_seconds", 0)) for e in errors] == [(Unavailable, 3)] * 2
     assert errors[0] is not errors[1]
     server.error = None
-    assert await merger.put("orders", [Message(b"later")]) == [1]
+    assert await ids(merger, [Message(b"later")]) == [1]
 
 
 async def test_a_bad_message_is_refused_to_its_caller_alone() -> None:
@@ -217,19 +224,32 @@ async def test_a_lane_survives_what_should_not_happen() -> None:
     merger = Merger(server.push)
     server.error = LeaseLost("what is this", ids=[1])
     with pytest.raises(LeaseLost):
-        await merger.put("orders", [Message(b"a")])
+        await ids(merger, [Message(b"a")])
     server.error = ZeroDivisionError()
     with pytest.raises(ZeroDivisionError):
-        await merger.put("orders", [Message(b"a")])
+        await ids(merger, [Message(b"a")])
     server.error = None
-    assert await merger.put("orders", [Message(b"a")]) == [1]
+    assert await ids(merger, [Message(b"a")]) == [1]
 
 
 def test_large_puts_go_by_themselves() -> None:
-    async def never(queue: str, messages: list[Message]) -> Appended:
+    async def never(queue: str, messages: list[Message]) -> Written:
         raise AssertionError(queue, messages)
 
     merger = Merger(never)
     assert merger.takes([Message(b"x")] * SMALL_MESSAGES)
     assert not merger.takes([Message(b"x")] * (SMALL_MESSAGES + 1))
     assert not merger.takes([Message(b"x" * 100_000)])
+
+
+@given(st.integers(1, 12), st.sets(st.integers(0, 11)), st.data())
+def test_a_part_of_a_block_has_the_ids_that_it_has_in_the_whole(
+    total: int, chosen: set[int], data: st.DataObject
+) -> None:
+    duplicates = {index: 1_000 + index for index in chosen if index < total}
+    whole = Appended(50, total - len(duplicates), duplicates)
+    begin = data.draw(st.integers(0, total))
+    end = data.draw(st.integers(begin, total))
+    part = part_of(whole, begin, end)
+    assert part.ids() == whole.ids()[begin:end]
+    assert set(part.duplicates) == {index - begin for index in duplicates if begin <= index < end}
