@@ -9,7 +9,7 @@ from typing import NoReturn
 
 import pytest
 
-from tests.servers.forebay import ForebayServer
+from tests.servers.forebay import ForebayServer, environment
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import ServerUnavailableError
 from tests.servers.proxy import FaultProxy, Verdict
@@ -23,6 +23,7 @@ __all__ = [
     "ValkeyServer",
     "Verdict",
     "absent",
+    "environment",
 ]
 
 

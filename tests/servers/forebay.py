@@ -9,40 +9,58 @@ import sys
 import tempfile
 import urllib.error
 import urllib.request
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self
 
 from tests.servers.process import ServerProcess, free_port, log_tail
 
-__all__ = ["ForebayServer"]
+__all__ = ["ForebayServer", "environment"]
 
 _ROOT: Final = Path(__file__).resolve().parents[2]
 
 
-class ForebayServer:
-    """One server. Without a `store_url` it has a SQLite file of its own; port and data survive restarts.
+def environment() -> dict[str, str]:
+    """The variables of this process for a program of ours: its source, and none that set something for it."""
+    kept = {name: text for name, text in os.environ.items() if not name.startswith("FOREBAY_")}
+    return {**kept, "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{_ROOT}"}
 
-    `limits` are those of `ServerLimits`, `settings` the other `ServerSettings`; `tls` is how it is asked.
+
+class ForebayServer:
+    """One `forebay serve`; port and data survive restarts. Without a `store_url` it has a SQLite file.
+
+    `limits` are those of `ServerLimits`, other keywords the other `ServerSettings`; `sections` are what else
+    the configuration file has. `flags` and `variables` are given as a user would; `tls` is how it is asked.
     """
 
     def __init__(
         self,
         store_url: str | None = None,
         *,
-        limits: dict[str, Any] | None = None,
+        limits: Mapping[str, Any] | None = None,
+        sections: Mapping[str, Any] | None = None,
+        flags: Sequence[str] = (),
+        variables: Mapping[str, str] | None = None,
         tls: ssl.SSLContext | None = None,
         **settings: Any,
     ) -> None:
         self._tls = tls
         self._directory = Path(tempfile.mkdtemp(prefix="forebay-server-"))
-        self._store_url = store_url or f"sqlite:///{self._directory}/forebay.db"
+        self._store_url = store_url
+        self._flags = list(flags)
+        self._variables = dict(variables or {})
         self._process: ServerProcess | None = None
         self.port = free_port()
+        self.data = self._directory / "data"
+        """The data folder."""
+        self.config = self._directory / "forebay.yaml"
         self.log = self._directory / "server.log"
+        """All that it said: its address first, then a JSON object a line."""
         self.status: int | None = None
         """How the last process ended."""
-        self._settings = {"listen": f"127.0.0.1:{self.port}", "limits": limits or {}, **settings}
+        server = {"listen": f"127.0.0.1:{self.port}", "limits": dict(limits or {}), **settings}
+        self.config.write_text(json.dumps({"server": server, **(sections or {})}), encoding="utf-8")
 
     @property
     def url(self) -> str:
@@ -52,7 +70,7 @@ class ForebayServer:
     @property
     def store_url(self) -> str:
         """What it works on."""
-        return self._store_url
+        return self._store_url or f"sqlite:///{self.data}/forebay.db"
 
     @property
     def pid(self) -> int:
@@ -67,23 +85,22 @@ class ForebayServer:
 
     def start(self, *, ready: bool = True, timeout_seconds: float = 30) -> None:
         """Start it, and return once it can work; with `ready=False`, once it answers at all."""
-        source = f"{_ROOT / 'src'}{os.pathsep}{_ROOT}"
-        self._process = ServerProcess.spawn(
-            [
-                sys.executable,
-                "-W",
-                "error",
-                "-m",
-                "tests.servers.serve",
-                self._store_url,
-                json.dumps(self._settings),
-            ],
-            log=self.log,
-            directory=self._directory,
-            environment={**os.environ, "PYTHONPATH": source},
-        )
+        self._process = self.spawn()
         path = "/readyz" if ready else "/healthz"
         self._process.wait_ready(lambda: self.answers(path), timeout_seconds, self.log)
+
+    def spawn(self) -> ServerProcess:
+        """Start it, and wait for nothing."""
+        command = [sys.executable, "-W", "error", "-m", "forebay.app.cli", "serve"]
+        command += ["--config", str(self.config), "--data", str(self.data)]
+        if self._store_url is not None:
+            command += ["--store", self._store_url]
+        return ServerProcess.spawn(
+            [*command, *self._flags],
+            log=self.log,
+            directory=self._directory,
+            environment={**environment(), **self._variables},
+        )
 
     def answers(self, path: str) -> bool:
         """Whether it answers 200."""

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 from collections.abc import Awaitable, Callable, Sequence
 from itertools import count
 from secrets import token_hex
@@ -112,7 +113,7 @@ class Application:
         problem = problem_of(error, call.id, accepted=call.accepted)
         headers: list[Header] = []
         if problem.retry_after_seconds is not None:
-            headers.append((b"retry-after", b"%d" % max(1, round(problem.retry_after_seconds))))
+            headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_seconds))))
         if isinstance(error, WrongMethod):
             headers.append((b"allow", ", ".join(error.allowed).encode()))
         if problem.status == 401:  # noqa: PLR2004

@@ -47,8 +47,7 @@ class KeyRing:
 
     def verify(self, authorization: str | None) -> Key:
         """The key in an `Authorization` header, or Unauthorized; `ANYONE` where there are no keys."""
-        if self._elapsed() >= self._look_at:
-            self.refresh()
+        self.look()
         if not self.guarded:
             return ANYONE
         # The hot path. A digest of 256 bits tells nothing of the header by the time its lookup takes.
@@ -69,6 +68,11 @@ class KeyRing:
     def _recognise(self, authorization: str | None) -> Key:
         id, digest = presented(authorization)
         return recognised(self._keys.get(id), digest, self._clock.now())
+
+    def look(self) -> None:
+        """Refresh, if it was a second ago or longer that it was done."""
+        if self._elapsed() >= self._look_at:
+            self.refresh()
 
     def refresh(self) -> None:
         """Look whether the file has changed, and if so read it; `problem` says what came of it."""

@@ -132,7 +132,7 @@ class HttpServer:
 
 
 def listen(address: str) -> socket.socket:
-    """A socket at `host:port`; port 0 takes a free one."""
+    """An open socket at `host:port`; port 0 takes a free one."""
     host, port = split_listen(address)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     # Said to be TCP, or asyncio leaves small answers to wait for the acknowledgement of their heads.
@@ -140,6 +140,8 @@ def listen(address: str) -> socket.socket:
     try:
         sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         sock.bind((host, port))
+        # From here on whoever connects waits to be accepted, and isn't refused.
+        sock.listen(_BACKLOG)
     except OSError as error:
         sock.close()
         text = f"can't listen on {address}: {error.strerror}"

@@ -202,7 +202,7 @@ async def test_an_id_outside_its_lease_is_rejected(store: Store, shift: int) -> 
     bad = Ticket(tasks[0].id + shift, tasks[0].lease)
     for call in (store.done_task, store.retry_task, store.release, store.extend):
         with pytest.raises(
-            Rejected, match=r"not among those of its lease|message id -?\d+ is out of range"
+            Rejected, match=r"is not among those of its lease|message id -?\d+ is out of range"
         ):
             await call([*tickets(tasks), bad])
     await store.done_task(tasks)

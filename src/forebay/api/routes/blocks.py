@@ -1,4 +1,8 @@
-"""Whole blocks, for programs that move many messages at once: read by range; stage, then publish."""
+"""Whole blocks, for programs that move many messages at once: read by range; stage, then publish.
+
+Invariants: a key that is for some queues is for the stages whose names begin like theirs, so that nobody
+publishes what somebody else has staged.
+"""
 
 from __future__ import annotations
 
@@ -53,6 +57,7 @@ async def read(call: Call) -> Answer:
 async def stage(call: Call) -> Answer:
     """Keep blocks under a name, unseen."""
     form: StageForm = await call.form()
+    call.allow(call.params["stage"])
     store = call.context.store
     appends = []
     for i, piece in enumerate(form.blocks):
@@ -65,6 +70,7 @@ async def stage(call: Call) -> Answer:
 
 async def publish(call: Call) -> Answer:
     """Append staged blocks, all at once."""
+    call.allow(call.params["stage"])
     form: PublishForm = await call.form()
     receipt = await call.context.store.publish(call.params["stage"], [parse_id(id) for id in form.ids])
     return Answer(receipt, _published)

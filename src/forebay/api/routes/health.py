@@ -51,8 +51,10 @@ async def ready(call: Call) -> Answer:
             parts["store"] = str(error)
         except TimeoutError:
             parts["store"] = f"no answer within {_PATIENCE_SECONDS:g} seconds"
-    if context.keys is not None and context.keys.ring.problem is not None:
-        parts["keys"] = f"going on with those that were known: {context.keys.ring.problem}"
+    if context.keys is not None:
+        context.keys.ring.look()
+        if (problem := context.keys.ring.problem) is not None:
+            parts["keys"] = f"going on with those that were known: {problem}"
     ready = all(part == "ok" for name, part in parts.items() if name != "keys")
     return Answer(Readiness(ready=ready, parts=parts), status=200 if ready else 503)
 

@@ -34,6 +34,12 @@ EXCERPT: Final = 60
 FILE_BYTES_MAX: Final = 64 << 20
 
 
+class _Named(msgspec.Struct):
+    """What a command has printed as JSON, as far as it names letters."""
+
+    ids: list[int | str]
+
+
 def declare_list(parser: argparse.ArgumentParser) -> None:
     """The arguments of `forebay dead list`."""
     declare_queue(parser)
@@ -111,7 +117,7 @@ async def _letters(store: Store, arguments: argparse.Namespace) -> list[DeadLett
 
 def _fields(letter: DeadLetter) -> dict[str, Any]:
     names = ("died_at", "reason", "attempts")
-    fields = {"id": letter.message_id, **{name: getattr(letter, name) for name in names}}
+    fields = {"id": str(letter.message_id), **{name: getattr(letter, name) for name in names}}
     try:
         return {**fields, **message_fields(letter.message())}
     except Corrupt as error:
@@ -158,7 +164,7 @@ async def undo(store: Store, arguments: argparse.Namespace) -> int:
     letters = await store.undo(arguments.queue, Letters(ids), group=arguments.group)
     left = len(ids) - len(letters)
     if arguments.json:
-        print_json({"ids": letters.ids, "left": left})
+        print_json({"ids": list(map(str, letters.ids)), "left": left})
     else:
         for line in ranges(letters.ids):
             print_line(line)
@@ -189,7 +195,7 @@ def _read_ids(path: Path) -> list[range]:
         if len(data) > FILE_BYTES_MAX:
             raise Rejected(f"{path} is larger than a file of ids can be", hint="split it")
         if data.lstrip().startswith(b"{"):
-            return [range(id, id + 1) for id in msgspec.json.decode(data, type=Letters).ids]
+            return [id_range(str(id)) for id in msgspec.json.decode(data, type=_Named).ids]
         return [id_range(line.strip()) for line in data.decode().splitlines() if line.strip()]
     except OSError as error:
         raise Rejected(f"{path} can't be read: {error.strerror}", hint="check the path") from error
@@ -203,7 +209,7 @@ def _report(arguments: argparse.Namespace, letters: Letters, verb: str) -> None:
     base = ["forebay", "dead", "undo", arguments.queue, "--group", arguments.group]
     undoing = shlex.join([*base, *parts] if len(parts) <= SHOWN_MAX else [*base, "--ids", "FILE"])
     if arguments.json:
-        print_json({"ids": letters.ids, "dry_run": letters.dry_run, "undo": undoing})
+        print_json({"ids": list(map(str, letters.ids)), "dry_run": letters.dry_run, "undo": undoing})
         return
     for line in parts:
         print_line(line)

@@ -16,7 +16,7 @@ from forebay.app.commands.output import (
     time_text,
 )
 from forebay.store.seam import Store
-from forebay.store.values import GroupPlace, Whereabouts
+from forebay.store.values import BlockPlace, GroupPlace, Whereabouts
 
 __all__ = ["declare_where", "where", "where_fields"]
 
@@ -48,13 +48,17 @@ async def where(store: Store, arguments: argparse.Namespace) -> int:
 def where_fields(found: Whereabouts) -> dict[str, Any]:
     """The path for programs."""
     return {
-        "id": found.id,
+        "id": str(found.id),
         "queue": found.queue,
         "sequence": found.sequence,
-        "block": msgspec.to_builtins(found.block),
+        "block": None if found.block is None else _block_fields(found.block),
         "message": None if found.message is None else message_fields(found.message),
         "groups": msgspec.to_builtins(found.groups),
     }
+
+
+def _block_fields(block: BlockPlace) -> dict[str, Any]:
+    return {**msgspec.structs.asdict(block), "first": str(block.first)}
 
 
 def _print_path(found: Whereabouts) -> None:

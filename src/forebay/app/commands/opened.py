@@ -80,7 +80,7 @@ def on_store(work: Callable[[Store, argparse.Namespace], Awaitable[int]]) -> Run
         ):  # a client would try again for a while before it says so
             raise _nobody_there(url)
         try:
-            async with open_store(url, key=arguments.key or os.environ.get("FOREBAY_KEY")) as store:
+            async with open_store(url, key=arguments.key or os.environ.get("FOREBAY_KEY") or None) as store:
                 return await work(store, arguments)
         except Unavailable as error:
             if is_server(url) and not await _answers(url):

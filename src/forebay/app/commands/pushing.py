@@ -140,7 +140,9 @@ class Pushed:
         """For programs."""
         seconds = time.monotonic() - self.began
         return {
-            "queue": self.queue, "pushed": self.messages, "first": self.first, "last": self.last,
+            "queue": self.queue, "pushed": self.messages,
+            "first": None if self.first is None else str(self.first),
+            "last": None if self.last is None else str(self.last),
             "seconds": round(seconds, 3),
         }  # fmt: skip
 

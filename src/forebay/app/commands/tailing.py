@@ -97,7 +97,7 @@ def _print_block(block: StoredBlock, queue: str, first: int, *, as_json: bool) -
         if sequence_of(id) < first:
             continue
         if as_json:
-            print_json({"id": id, "appended_at": block.appended_at, **message_fields(message)})
+            print_json({"id": str(id), "appended_at": block.appended_at, **message_fields(message)})
         else:
             print_line(message_line(id, block.appended_at, message))
     return True

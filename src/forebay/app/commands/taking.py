@@ -8,14 +8,13 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
-import msgspec
-
 from forebay.app.commands.arguments import count, duration
 from forebay.app.commands.opened import declare_store, is_served, on_store
 from forebay.app.commands.output import message_fields, message_line, print_json, print_line, warn
 from forebay.model import LeaseLost, Message, Unavailable, cancel, queue_of
 from forebay.store.seam import Store
 from forebay.store.values import DEFAULT_GROUP, Peeked, Task
+from forebay.wire.leases import lease_text
 
 __all__ = ["declare_peek", "declare_take", "peek", "take"]
 
@@ -103,14 +102,13 @@ async def peek(store: Store, arguments: argparse.Namespace) -> int:
 
 
 def _fields(found: Task | Peeked) -> dict[str, Any]:
-    names = ("id", "attempts", "created_at", "start_time", "prev_start_time")
-    return {name: getattr(found, name) for name in names}
+    names = ("attempts", "created_at", "start_time", "prev_start_time")
+    return {"id": str(found.id), **{name: getattr(found, name) for name in names}}
 
 
 def _task_fields(task: Task, queue: str) -> dict[str, Any]:
-    lease = msgspec.to_builtins(task.lease)
     return {
-        "queue": queue, **_fields(task), "deadline": task.deadline, "lease": lease,
+        "queue": queue, **_fields(task), "deadline": task.deadline, "lease": lease_text(task.lease),
         **message_fields(task.message()),
     }  # fmt: skip
 

@@ -24,7 +24,7 @@ from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import age_text, console, print_json, time_text
 from forebay.app.commands.pace import CELLS, Pace, QueuePace, oldest_by_queue, sparkline
-from forebay.model import Rejected, Unavailable
+from forebay.model import Rejected, Unavailable, cancel
 from forebay.store.seam import Store
 
 __all__ = ["declare_top", "screen", "table", "top"]
@@ -32,6 +32,8 @@ __all__ = ["declare_top", "screen", "table", "top"]
 INTERVAL_SECONDS_MIN: Final = 0.5
 OLDEST_SECONDS: Final = 2.0
 """How often it is asked since when messages wait: that costs by blocks."""
+PATIENCE_SECONDS: Final = 5.0
+"""How long an old screen may pass for a new one."""
 FRAME_LINES: Final = 6
 """Lines of the screen that are no queues."""
 
@@ -99,14 +101,28 @@ async def _show(watch: _Watch) -> None:
                 async with asyncio.timeout(watch.interval):
                     await quitting.wait()
             except TimeoutError:
-                trouble = await _look(watch)
+                trouble = await _look_unless(watch, quitting)
+
+
+async def _look_unless(watch: _Watch, quitting: asyncio.Event) -> str:
+    """Look, and give it up when somebody quits: a client tries for long to reach a server that is gone."""
+    looking, leaving = asyncio.create_task(_look(watch)), asyncio.create_task(quitting.wait())
+    try:
+        await asyncio.wait([looking, leaving], return_when=asyncio.FIRST_COMPLETED)
+        return looking.result() if looking.done() else ""
+    finally:
+        await cancel(looking, leaving)
 
 
 async def _look(watch: _Watch) -> str:
+    """Ask the store; what is wrong, if something is."""
     try:
-        await watch.look()
+        async with asyncio.timeout(PATIENCE_SECONDS):
+            await watch.look()
     except Unavailable as error:
         return str(error)
+    except TimeoutError:
+        return f"no answer within {PATIENCE_SECONDS:g} seconds; it is asked again"
     return ""
 
 

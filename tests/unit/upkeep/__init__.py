@@ -1,0 +1,1 @@
+"""Upkeep, with short periods."""

@@ -1,0 +1,95 @@
+"""Rounds of upkeep come again and again, whatever became of the last one."""
+
+import asyncio
+import logging
+
+import pytest
+
+from forebay.app.opening import open_embedded
+from forebay.log.values import Trimmed
+from forebay.model import ForebayError, ManualClock, Unavailable
+from forebay.upkeep import Upkeep
+
+HOUR = 3_600.0
+
+
+class Kept:
+    """What upkeep is done to: fails as it is told, and says when a round was done."""
+
+    def __init__(self, *failures: Exception) -> None:
+        self.failures = list(failures)
+        self.swept = asyncio.Event()
+        self.trimmed = asyncio.Event()
+        self.sweeps = 0
+
+    async def sweep(self) -> int:
+        """Fail, if there is a failure left."""
+        self.sweeps += 1
+        if self.failures:
+            raise self.failures.pop(0)
+        self.swept.set()
+        return 0
+
+    async def trim(self) -> Trimmed:
+        """Say that it was done."""
+        self.trimmed.set()
+        return Trimmed()
+
+
+async def within(event: asyncio.Event) -> None:
+    """Wait for an event that comes."""
+    await asyncio.wait_for(event.wait(), 10)
+
+
+async def test_both_rounds_come_at_their_own_pace() -> None:
+    kept = Kept()
+    upkeep = Upkeep(kept, sweep_seconds=0.001, trim_seconds=HOUR)
+    async with upkeep:
+        for _ in range(3):
+            await within(kept.swept)
+            kept.swept.clear()
+    assert kept.sweeps >= 3
+    assert not kept.trimmed.is_set()
+    async with Upkeep(kept, sweep_seconds=HOUR, trim_seconds=0.001):
+        await within(kept.trimmed)
+    assert not kept.swept.is_set()
+
+
+@pytest.mark.parametrize(
+    ("failure", "said"),
+    [(Unavailable("away"), 0), (RuntimeError("odd"), 1), (ForebayError("worse"), 1)],
+    ids=["away", "odd", "worse"],
+)
+async def test_a_round_that_fails_is_tried_again(
+    failure: Exception, said: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    kept = Kept(failure)
+    upkeep = Upkeep(kept, sweep_seconds=0.001, trim_seconds=HOUR)
+    with caplog.at_level(logging.ERROR, logger="forebay.upkeep"):
+        async with upkeep:
+            await within(kept.swept)
+    assert kept.sweeps >= 2
+    assert [record.getMessage() for record in caplog.records] == ["a round of upkeep failed"] * said
+
+
+async def test_nothing_is_done_once_it_is_left() -> None:
+    kept = Kept()
+    async with Upkeep(kept, sweep_seconds=HOUR, trim_seconds=HOUR):
+        pass
+    assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("forebay-")]
+    assert kept.sweeps == 0
+
+
+async def test_what_is_past_retention_goes_by_itself() -> None:
+    clock = ManualClock(1_000_000_000)
+    async with open_embedded("memory://", clock=clock) as store:
+        await store.create_queue("orders", {"keep_seconds": 60})
+        await store.put_task("orders", b"old")
+        await store.done_task(await store.get_task("orders"))
+        clock.advance(seconds=2 * HOUR)
+        await store.put_task("orders", b"new")
+        async with asyncio.timeout(10), Upkeep(store, sweep_seconds=HOUR, trim_seconds=0.001):
+            while len(await store.read("orders", 1)) != 1:  # noqa: ASYNC110 - no event for it
+                await asyncio.sleep(0)
+        (left,) = await store.read("orders", 1)
+        assert left.count == 1
