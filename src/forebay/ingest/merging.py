@@ -34,6 +34,7 @@ SMALL_BYTES: Final = 64 << 10
 """What is larger goes by itself: it gains nothing from company."""
 MERGED_MESSAGES: Final = 1_000
 MERGED_BYTES: Final = 1 << 20
+MANY_PUTS: Final = 8
 _APART_MAX: Final = 10_000
 _payload: Final = attrgetter("payload")
 _MESSAGE_BYTES: Final = 200
@@ -77,13 +78,13 @@ class Merger:
         """What waits or is under way, roughly."""
         return self._pending_bytes
 
-    def takes(self, messages: Sequence[Message]) -> bool:
-        """Whether a put is small enough to gain from company."""
-        return len(messages) <= SMALL_MESSAGES and _size(messages) <= SMALL_BYTES
+    def takes(self, messages: Sequence[Message], size: int | None = None) -> bool:
+        """Whether a put is small enough to gain from company; whoever knows its size says it."""
+        return len(messages) <= SMALL_MESSAGES and (size or size_of(messages)) <= SMALL_BYTES
 
-    async def put(self, queue: str, messages: list[Message]) -> Written:
+    async def put(self, queue: str, messages: list[Message], size: int | None = None) -> Written:
         """Put messages, maybe together with those of others; where they are."""
-        put = _Put(messages, _size(messages))
+        put = _Put(messages, size or size_of(messages))
         while self._pending_bytes and self._pending_bytes + put.size > self._pending_bytes_max:
             self._room.clear()
             await self._room.wait()
@@ -113,7 +114,9 @@ class Merger:
         puts: list[_Put] = []
         try:
             while line:
-                puts = _gathered(line)
+                # Of many, half: while theirs is written, the others get theirs ready.
+                pushing = len(line) + len(puts)
+                puts = _gathered(line, pushing if pushing < MANY_PUTS else (pushing + 1) // 2)
                 await self._send(lane[0], puts)
         except asyncio.CancelledError:
             closed = Unavailable("this was closed before the answer came", hint="open it again, and repeat")
@@ -154,11 +157,11 @@ class Merger:
         return all(written)
 
 
-def _gathered(line: deque[_Put]) -> list[_Put]:
-    """What goes next: as much as fits in one request, and one put in any case."""
+def _gathered(line: deque[_Put], most: int) -> list[_Put]:
+    """What goes next: up to so many puts, as much as fits in one block, and one put in any case."""
     puts = [line.popleft()]
     count, size = len(puts[0].messages), puts[0].size
-    while line:
+    while line and len(puts) < most:
         count, size = count + len(line[0].messages), size + line[0].size
         if count > MERGED_MESSAGES or size > MERGED_BYTES:
             break
@@ -186,5 +189,6 @@ def part_of(appended: Appended, begin: int, end: int) -> Appended:
     return Appended(appended.first + begin - before, end - begin - len(mine), mine, appended.known)
 
 
-def _size(messages: Sequence[Message]) -> int:
+def size_of(messages: Sequence[Message]) -> int:
+    """Bytes that messages take, roughly."""
     return sum(map(len, map(_payload, messages))) + _MESSAGE_BYTES * len(messages)

@@ -7,15 +7,17 @@ slice of it keeps its id.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import compress, repeat
-from typing import Any
+from operator import attrgetter
+from typing import Any, Final
 
 import msgspec
-from msgspec.structs import astuple
 
 from forebay.model.clock import SystemClock
 from forebay.model.columns import Headers, fold, fold_headers, refold, unfold
 from forebay.model.identity import ID_BYTES, format_id, mint
 from forebay.model.message import Message
+
+_COLUMNS: Final = tuple(map(attrgetter, Message.__struct_fields__))
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -44,8 +46,9 @@ class Block(msgspec.Struct, frozen=True):
         created_at: int | None = None,
     ) -> "Block":
         """Gather messages in a block, with a fresh id and the machine's time by default."""
-        columns = zip(*map(astuple, messages), strict=True) if messages else iter([()] * 5)
-        payloads, partitions, transaction_ids, headers, start_times = map(list, columns)
+        payloads, partitions, transaction_ids, headers, start_times = (
+            list(map(column, messages)) for column in _COLUMNS
+        )
         count = len(messages)
         return cls(
             mint() if id is None else id,

@@ -73,6 +73,17 @@ async def test_what_comes_while_a_request_is_under_way_goes_in_the_next() -> Non
     assert server.pushed == [[b"first"], [b"a", b"b", b"c"]]
 
 
+async def test_of_many_puts_half_go_together_so_that_the_others_get_ready_meanwhile() -> None:
+    server = Server()
+    merger = Merger(server.push)
+    first = await under_way(server, merger)
+    others = await gathered(merger, *[b"x"] * 15)
+    server.gate.set()
+    assert await first == [1]
+    assert [await other for other in others] == [[n] for n in range(2, 17)]
+    assert [len(payloads) for payloads in server.pushed][:2] == [1, 8]
+
+
 async def test_puts_of_several_messages_get_their_own_ids_back() -> None:
     server = Server()
     merger = Merger(server.push)
@@ -164,7 +175,7 @@ async def test_a_request_holds_no_more_than_its_limits() -> None:
     server = Server()
     merger = Merger(server.push)
     first = await under_way(server, merger)
-    many = await gathered(merger, *[b"x"] * (MERGED_MESSAGES + 5))
+    many = await gathered(merger, *[b"x"] * (3 * MERGED_MESSAGES))
     large = await gathered(merger, *[b"x" * 60_000] * 20)
     server.gate.set()
     await asyncio.gather(first, *many, *large)
