@@ -11,16 +11,18 @@ import msgspec
 from forebay.log.values import QueueSettings
 from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected, UnknownQueue
 
+SECONDS_MAX: Final = 100 * 365 * 86_400
+"""A hundred years: in microseconds, and counted back from now, it is still a number that databases know."""
 _BOUNDS: Final = {
-    "dedupe_seconds": (0, "a number of seconds"),
-    "keep_seconds": (0, "a number of seconds"),
-    "expire_seconds": (0, "a number of seconds"),
-    "visibility_seconds": (0.001, "a number of seconds"),
-    "retries_max": (0, "a number"),
-    "in_memory_queue_size": (1, "a number of messages"),
-    "in_memory_queue_bytes": (1 << 20, "a number of bytes"),
+    "dedupe_seconds": (0, SECONDS_MAX, "a number of seconds"),
+    "keep_seconds": (0, SECONDS_MAX, "a number of seconds"),
+    "expire_seconds": (0, SECONDS_MAX, "a number of seconds"),
+    "visibility_seconds": (0.001, SECONDS_MAX, "a number of seconds"),
+    "retries_max": (0, (1 << 31) - 2, "a number"),
+    "in_memory_queue_size": (1, 1 << 40, "a number of messages"),
+    "in_memory_queue_bytes": (1 << 20, 1 << 50, "a number of bytes"),
 }
-"""The least value of each setting that is a number, and what it is. A message may have 1 MiB."""
+"""From what to what each setting may be that is a number, and what it is. A message may have 1 MiB."""
 
 
 def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> QueueSettings:
@@ -34,10 +36,10 @@ def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> Qu
         settings = msgspec.convert({**msgspec.to_builtins(current), **changes}, QueueSettings)
     except msgspec.ValidationError as error:
         raise Rejected(f"bad queue setting: {error}", hint="see the reference on queues") from error
-    for name, (least, what) in _BOUNDS.items():
+    for name, (least, most, what) in _BOUNDS.items():
         value = getattr(settings, name)
-        if value is not None and not least <= value < float("inf"):
-            raise Rejected(f"{name} is {value}", hint=f"give {what}, {least} or more")
+        if value is not None and not least <= value <= most:
+            raise Rejected(f"{name} is {value}", hint=f"give {what}, {least} to {most}")
     return settings
 
 

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
+from forebay.log.registry import SECONDS_MAX
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
@@ -622,8 +623,9 @@ class LogStore:
 
 def _seconds(given: float | None, default: float) -> float:
     """How long a lease holds."""
-    if given is not None and not 0 <= given < float("inf"):
-        raise Rejected(f"a lease of {given} seconds", hint="give more than 0, or nothing for the queue's own")
+    if given is not None and not 0 <= given <= SECONDS_MAX:
+        hint = f"give more than 0 and up to {SECONDS_MAX}, or nothing for the queue's own"
+        raise Rejected(f"a lease of {given} seconds", hint=hint)
     return given or default
 
 

@@ -41,6 +41,10 @@ def test_a_setting_like_no_other_lists_them_all() -> None:
     [
         {"keep_seconds": -1},
         {"keep_seconds": float("inf")},
+        {"dedupe_seconds": 1e13},
+        {"visibility_seconds": 3_153_600_001},
+        {"retries_max": 1 << 31},
+        {"in_memory_queue_size": 1 << 63},
         {"dedupe_seconds": float("nan")},
         {"expire_seconds": -0.1},
         {"keep_seconds": None},
