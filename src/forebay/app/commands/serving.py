@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import sys
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -27,6 +28,9 @@ from forebay.upkeep import Upkeep
 __all__ = ["declare_serve", "serve"]
 
 logger: Final = logging.getLogger("forebay.app")
+_SWITCH_SECONDS: Final = 0.0005
+"""How long a thread waits for the interpreter: SQLite's asks for it several times in a commit, and whoever
+pushes waits for that."""
 
 
 def declare_serve(parser: argparse.ArgumentParser) -> None:
@@ -40,6 +44,7 @@ def serve(arguments: argparse.Namespace) -> int:
     if faults := file_faults(loaded):
         raise misconfigured(faults)
     set_up_logs(loaded.settings.logging.format, loaded.settings.logging.level)
+    sys.setswitchinterval(_SWITCH_SECONDS)
     uvloop.run(_serve(loaded))
     return 0
 
