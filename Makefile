@@ -34,7 +34,7 @@ test: lint ## everything: linters, types, layers and all tests
 	$(BIN)/python -m pytest
 
 check: lint ## the quick part of `make test`, under a minute
-	$(BIN)/python -m pytest tests/unit tests/tidy
+	$(BIN)/python -m pytest -m "not slow" tests/unit tests/tidy
 
 lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/ruff check

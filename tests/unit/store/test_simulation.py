@@ -39,6 +39,7 @@ async def test_twenty_thousand_a_second_never_lift_the_shelf_over_its_limit() ->
         assert found.mode is Mode.COLD
 
 
+@pytest.mark.slow
 async def test_a_burst_drains_and_the_mode_flips_a_few_times_at_most() -> None:
     clock = ManualClock(BEGIN)
     async with LogStore(MemoryLog(clock=clock), clock=clock) as store:
@@ -85,6 +86,7 @@ async def fast_per_tick(*, slow_too: bool) -> float:
         return finished / ticks
 
 
+@pytest.mark.slow
 async def test_a_slow_flow_leaves_a_fast_one_its_share() -> None:
     alone = await fast_per_tick(slow_too=False)
     assert alone == pytest.approx(WORKERS, rel=0.05)
