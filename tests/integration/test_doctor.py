@@ -28,6 +28,16 @@ def test_a_new_folder_is_well_and_nothing_is_made_in_it(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
+def test_settings_with_which_no_server_would_start_fail(tmp_path: Path) -> None:
+    (tmp_path / "good.yaml").write_text("server: {listen: 127.0.0.1:0}\n")
+    (tmp_path / "bad.yaml").write_text("server: {lisen: 127.0.0.1:0}\n")
+    found = check("--store", "memory://", "--config", "good.yaml", cwd=tmp_path, status=0)
+    assert found["settings"]["level"] == "ok"
+    found = check("--store", "memory://", "--config", "bad.yaml", cwd=tmp_path, status=1)
+    assert "server.lisen" in found["settings"]["text"]
+    assert found["settings"]["help"] == "forebay config check bad.yaml"
+
+
 async def test_a_log_says_its_schema_and_another_file_fails(tmp_path: Path) -> None:
     async with open_log(f"sqlite:///{tmp_path / 'log.db'}"):
         pass

@@ -15,6 +15,7 @@ from forebay.app.checkup.services import check_server, check_valkey
 from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, store_url
 from forebay.app.commands.output import console, print_json
+from forebay.app.configuring import file_faults, read_from
 from forebay.app.opening import is_server, split_warm, sqlite_path
 from forebay.model import Misconfigured
 
@@ -27,6 +28,9 @@ SCHEMES: Final = ("sqlite", "postgresql", "postgres", "memory", "http", "https")
 def declare_doctor(parser: argparse.ArgumentParser) -> None:
     """The arguments of `forebay doctor`."""
     declare_store(parser)
+    parser.add_argument(
+        "--config", metavar="FILE", help="the configuration file of the server (default: $FOREBAY_CONFIG)"
+    )
     parser.add_argument(
         "--warm", metavar="URL", help="the warm tier (default: as in the address of the store)"
     )
@@ -53,7 +57,7 @@ def doctor(arguments: argparse.Namespace) -> int:
 async def _check(arguments: argparse.Namespace) -> list[Finding]:
     url, found = split_warm(store_url(arguments))
     warm = arguments.warm or found
-    findings = list(check_python())
+    findings = [*check_python(), *_check_settings(arguments)]
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in SCHEMES:
         text = f"the store's address names no store that there is ({scheme[:20]})"
@@ -89,6 +93,16 @@ def _sqlite(url: str, *, with_folder: bool) -> Iterable[Finding]:
     if with_folder:
         yield from check_folder(path.parent)
     yield from check_sqlite(path)
+
+
+def _check_settings(arguments: argparse.Namespace) -> list[Finding]:
+    """Whether a server would start with the file and this environment."""
+    reading = read_from(arguments)
+    faults = reading.faults if reading.loaded is None else file_faults(reading.loaded)
+    helps = f"forebay config check {arguments.config or ''}".rstrip()
+    if faults:
+        return [failure("settings", str(fault), helps) for fault in faults]
+    return [ok("settings", "a server would start with them")]
 
 
 def _print(findings: Iterable[Finding]) -> None:
