@@ -9,7 +9,6 @@ from typing import Any
 
 import pytest
 
-from forebay.store.store import LogStore
 from forebay.wire.leases import parse_lease
 from tests.integration.test_commands import forebay
 
@@ -240,7 +239,6 @@ def test_dead_letters_are_redriven_purged_and_both_undone(commands: Commands) ->
     assert "bad: " in commands.run("dead", "undo", "orders", "--ids", "bad", status=3).stderr
 
 
-@pytest.mark.skipif(not hasattr(LogStore, "purge_queue"), reason="the store can't purge yet")
 def test_what_waits_is_purged_and_a_seek_brings_it_back(commands: Commands) -> None:
     commands.run("push", "orders", given="a\nb")
     (dry,) = commands.lines("queues", "purge", "orders", "--dry-run", "--json")
@@ -254,7 +252,6 @@ def test_what_waits_is_purged_and_a_seek_brings_it_back(commands: Commands) -> N
     assert [task["payload"] for task in taken] == ["a", "b"]
 
 
-@pytest.mark.skipif(not hasattr(LogStore, "where"), reason="the store can't find one message yet")
 def test_where_says_what_became_of_a_message(commands: Commands) -> None:
     (pushed,) = commands.lines("push", "orders", "--json", given="a")
     commands.lines("take", "orders", "--done")
