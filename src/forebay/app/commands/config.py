@@ -2,12 +2,12 @@
 
 import argparse
 
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from forebay.app.commands.output import print_json
 from forebay.app.configuring import (
     Fault,
     Loaded,
@@ -42,7 +42,7 @@ def show(arguments: argparse.Namespace) -> int:
     loaded = load_from(arguments)
     if arguments.json:
         rows = [{"key": row.key, "value": row.value, "source": row.source} for row in loaded.rows()]
-        _print_json(rows)
+        print_json(rows)
     else:
         _wide_console().print(_table(loaded))
     return 0
@@ -53,7 +53,7 @@ def check(arguments: argparse.Namespace) -> int:
     reading = read_from(arguments)
     faults: list[Fault] = reading.faults if reading.loaded is None else file_faults(reading.loaded)
     if arguments.json:
-        _print_json({"faults": faults})
+        print_json({"faults": faults})
         return 3 if faults else 0
     if faults:
         raise misconfigured(faults)
@@ -75,7 +75,3 @@ def _wide_console() -> Console:
     """A console that folds nothing when it isn't a terminal: what reads it looks for whole values."""
     console = Console()
     return console if console.is_terminal else Console(width=_WIDE)
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.encode(value).decode())  # noqa: T201 - the command's data

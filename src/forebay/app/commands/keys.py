@@ -3,7 +3,6 @@
 import argparse
 from typing import Any, Final
 
-import msgspec
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
 from rich.table import Table
@@ -11,6 +10,7 @@ from rich.text import Text
 
 from forebay.api import keyfile
 from forebay.api.keys import SCOPES, Key, make_key
+from forebay.app.commands.output import print_json
 from forebay.app.configuring import declare_settings, load_from
 from forebay.model import Misconfigured, Rejected, SystemClock, parse_seconds, to_datetime
 
@@ -77,7 +77,7 @@ def create(arguments: argparse.Namespace) -> int:
     )
     keyfile.change_keys(path, lambda keys: keyfile.with_key(keys, key, now))
     if arguments.json:
-        _print_json({"key": text, **_public(key, now)})
+        print_json({"key": text, **_public(key, now)})
     else:
         print(text)  # noqa: T201 - the command's data
         note = f"key {key.id} is in {path}; it is shown this once, so keep it now"
@@ -91,7 +91,7 @@ def show(arguments: argparse.Namespace) -> int:
     found = keyfile.read_keys(path)
     keys, now = found[0] if found else [], SystemClock().now()
     if arguments.json:
-        _print_json([_public(key, now) for key in keys])
+        print_json([_public(key, now) for key in keys])
     else:
         Console().print(_table(keys, now))
     return 0
@@ -105,7 +105,7 @@ def revoke(arguments: argparse.Namespace) -> int:
     id, now = arguments.id, SystemClock().now()
     keyfile.change_keys(path, lambda keys: keyfile.revoke(keys, id, now))
     if arguments.json:
-        _print_json({"id": id, "state": "revoked"})
+        print_json({"id": id, "state": "revoked"})
     else:
         note = f"key {id} is revoked; servers refuse it within a second"
         Console(stderr=True, soft_wrap=True).print(note, highlight=False, markup=False)
@@ -147,7 +147,3 @@ def _table(keys: list[Key], now: int) -> Table:
 
 def _day(moment: int) -> str:
     return to_datetime(moment).strftime("%Y-%m-%d")
-
-
-def _print_json(value: object) -> None:
-    print(msgspec.json.encode(value).decode())  # noqa: T201 - the command's data
