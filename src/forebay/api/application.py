@@ -116,7 +116,7 @@ class Application:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_seconds))))
         if isinstance(error, WrongMethod):
             headers.append((b"allow", ", ".join(error.allowed).encode()))
-        if problem.status == 401:  # noqa: PLR2004
+        if problem.status == 401:  # noqa: PLR2004 - what the number means is HTTP's to say
             headers.append((b"www-authenticate", b'Bearer realm="forebay"'))
         return Answer(encode_json(problem), status=problem.status, headers=headers, media=PROBLEM)
 

@@ -101,7 +101,7 @@ def error_of(problem: Problem) -> ForebayError:
 def _kind_for(status: int) -> type[ForebayError]:
     if status >= 500 or status in (408, 429):  # noqa: PLR2004 - what the numbers mean is HTTP's to say
         return Unavailable
-    return Conflict if status == 409 else Rejected  # noqa: PLR2004
+    return Conflict if status == 409 else Rejected  # noqa: PLR2004 - likewise
 
 
 def _without_hint(error: ForebayError) -> str:
