@@ -182,6 +182,8 @@ def _hand_out(id: bytes, appended: Appended, puts: Sequence[_Put]) -> None:
 def part_of(appended: Appended, begin: int, end: int) -> Appended:
     """Where the messages from one index up to another of a block are."""
     duplicates = appended.duplicates
+    if appended.where != "log":
+        return Appended(0, end - begin, where=appended.where)
     if not duplicates:
         return Appended(appended.first + begin, end - begin, {}, appended.known)
     before = sum(index < begin for index in duplicates)

@@ -97,21 +97,30 @@ class Append(msgspec.Struct, frozen=True):
         return cls(number, block, encode(block))
 
 
+Where = Literal["log", "spool", "buffered"]
+"""Where messages are: in the log, on local disk on their way to it, or in memory, if that was asked for."""
+
+
 class Appended(msgspec.Struct, frozen=True):
     """Where the messages of one block are now.
 
     `count` messages were written, beginning at message id `first`; `duplicates` maps the index of a
     message that was not written, because its transaction id was known, to the id of the first one.
     `known` says that the block id had been written before: this is the answer of that time.
+
+    What is not in the log yet has no ids: `first` is 0, and duplicates are found later.
     """
 
     first: int
     count: int
     duplicates: Mapping[int, int] = {}
     known: bool = False
+    where: Where = "log"
 
     def ids(self) -> list[int]:
-        """The message ids in the order of the push."""
+        """The message ids in the order of the push; none as long as they are not in the log."""
+        if self.where != "log":
+            return []
         if not self.duplicates:
             return list(range(self.first, self.first + self.count))
         fresh = iter(range(self.first, self.first + self.count))

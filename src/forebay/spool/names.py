@@ -1,7 +1,7 @@
 """Names of spool files: what they say about a file, and their order.
 
-`failover_<uuid7>.buf.tmp` is being written, `failover_<uuid7>.buf` is finished; `qos0_…` likewise. Files of
-the original server may have shorter ids.
+`failover_<uuid7>.buf.tmp` is being written, `failover_<uuid7>.buf` is finished; `qos0_…` likewise, and
+`settle_…`, which holds what became of tasks. Files of the original server may have shorter ids.
 
 Invariants: the order of ids is the order of writing, also when the clock goes back between two runs.
 """
@@ -9,13 +9,13 @@ Invariants: the order of ids is the order of writing, also when the clock goes b
 import re
 from collections.abc import Iterable
 from functools import total_ordering
-from typing import Final, Literal, get_args
+from typing import Final, Literal, cast, get_args
 
 import msgspec
 
 from forebay.model import format_id, mint
 
-Prefix = Literal["failover", "qos0"]
+Prefix = Literal["failover", "qos0", "settle"]
 State = Literal["writing", "finished"]
 
 FAILED: Final = "failed"
@@ -66,8 +66,7 @@ def parse_name(name: str) -> FileName | None:
     found = _NAME.fullmatch(name)
     if found is None:
         return None
-    prefix: Prefix = "failover" if found[1] == "failover" else "qos0"
-    return FileName(prefix, found[2], "writing" if found[3] else "finished")
+    return FileName(cast("Prefix", found[1]), found[2], "writing" if found[3] else "finished")
 
 
 def sort_names(names: Iterable[str], state: State) -> list[FileName]:

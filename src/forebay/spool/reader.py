@@ -13,7 +13,7 @@ from forebay.model import Clock, SystemClock
 from forebay.spool.aside import keep_faults, keep_refused
 from forebay.spool.disk import Disk
 from forebay.spool.faults import translated
-from forebay.spool.names import FAILED, FileName, sort_names
+from forebay.spool.names import FAILED, FileName, Prefix, sort_names
 from forebay.spool.scanning import Found, Page, Place, scan
 
 _START: Final = Place()
@@ -27,10 +27,11 @@ class Reader:
         self._disk = disk
         self._clock = clock or SystemClock()
 
-    def files(self) -> list[FileName]:
-        """The finished files, oldest first."""
+    def files(self, *prefixes: Prefix) -> list[FileName]:
+        """The finished files, oldest first; of certain kinds, if any are named."""
         with translated("listed"):
-            return sort_names(self._disk.list(), "finished")
+            names = sort_names(self._disk.list(), "finished")
+        return [name for name in names if name.prefix in prefixes] if prefixes else names
 
     def failed(self) -> list[FileName]:
         """The files of what the log refused, oldest first; for `read`, `refuse` and `done` with `failed`."""

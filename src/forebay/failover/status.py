@@ -1,0 +1,31 @@
+"""What failover shows of itself, to metrics, health and people."""
+
+from collections.abc import Mapping
+
+import msgspec
+
+
+class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
+    """Whether the log is there, and what waits for it, at one moment. Counts are of events."""
+
+    healthy: bool
+    """Whether pushes go to the log."""
+    reason: str | None
+    """Why not."""
+    since: int
+    """Since when (µs)."""
+    pending: int
+    """Messages that were accepted and are not in the log yet."""
+    flushed: int
+    """Messages that came from the spool to the log, since the start."""
+    failed: int
+    """Messages and settlements that were set aside: in the folder `failed`."""
+    settlements: int
+    """Outcomes that wait for the log."""
+    files: int
+    bytes: int
+    """What the files take on disk."""
+    queues: Mapping[str, int]
+    """What is pending, by queue, as far as it was looked at: what was there at the start counts as read."""
+    outages: int
+    """How often the log was lost, since the start."""
