@@ -309,7 +309,7 @@ class Failover:
         """Something was written: what must come before everything else goes, and the log is back."""
         await way.catch_up()
         self._backlog.begin()
-        self._said_from = self._flushed
+        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
 
     def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
         self._flushed += replayed.events

@@ -39,7 +39,10 @@ class Health:
         try:
             async with timeout:
                 self._calls.add(timeout)
-                return await verb()
+                try:
+                    return await verb()
+                finally:
+                    self._calls.discard(timeout)
         except TimeoutError:
             if not timeout.expired():
                 raise
@@ -49,8 +52,6 @@ class Health:
         except Unavailable as error:
             self.fail(error.message)
             raise self.away() from error
-        finally:
-            self._calls.discard(timeout)
 
     def fail(self, reason: str) -> None:
         """The log is away: whoever waits for it is told so at once."""
