@@ -4,17 +4,30 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, Protocol
 
 from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
 from forebay.api.settings import ServerSettings
+from forebay.failover.status import SpoolStatus
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.store.seam import Store
+
+
+class HasStatus(Protocol):
+    """What the server's answers need of failover."""
+
+    def status(self) -> SpoolStatus:
+        """How it is, at this moment."""
+        ...
+
+    async def buffer(self, queue: str, messages: list[Message]) -> object:
+        """Take messages into memory, to be spooled soon."""
+        ...
 
 
 class Context:
@@ -47,7 +60,11 @@ class Context:
         """Takes that wait for a task."""
         self.reason = "the store is being opened"
         """Why there is no store, when there is none."""
+        self.has_tried = False
+        """Whether the store was opened, or couldn't be; until then nobody knows."""
         self.opened: Store | None = None
+        self.failover: HasStatus | None = None
+        """Where pushes go while the log is away; None when there is no spool."""
         self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)
@@ -59,6 +76,11 @@ class Context:
         if self.opened is None:
             raise Unavailable(self.reason, hint="try again", retry_after_seconds=1.0)
         return self.opened
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log was there when it was last needed; asks nobody."""
+        return self.opened is not None and (self.failover is None or self.failover.status().healthy)
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from forebay.log.values import Appended, DeadLetter, Queue, StoredBlock
+from forebay.log.values import Appended, DeadLetter, Queue, StoredBlock, Where
 from forebay.model import TIME_MAX, format_id
 from forebay.store.values import Peeked, Running, Task, Whereabouts
 from forebay.warm.values import Lease
@@ -68,17 +68,19 @@ class PlainItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 class Pushed(Form, kw_only=True):
     """What became of one message."""
 
-    id: Id
-    status: Literal["accepted", "duplicate"]
+    id: Id | None
+    """Null as long as it isn't in the log."""
+    status: Literal["accepted", "duplicate", "spooled", "buffered"]
+    """Spooled: on the server's disk, on its way to the log. Buffered: in its memory, soon on its disk."""
 
 
 class PushReceipt(Form, kw_only=True):
-    """What became of a push. `durable` says where it is on disk."""
+    """What became of a push."""
 
-    block: str
-    """The id of the block that the messages are in."""
-    durable: Literal["log", "spool"]
-    """Where it is on disk."""
+    block: str | None
+    """The id of the block that the messages are in; null while they are buffered, and in none yet."""
+    durable: Where
+    """Where it is: on disk in the log or in the spool, or in memory and nowhere else (`buffered`)."""
     repeated: bool = False
     """This push, by its id, was there before; the answer is that of the first time."""
     results: Sequence[Pushed]
@@ -87,8 +89,8 @@ class PushReceipt(Form, kw_only=True):
 class Push(msgspec.Struct, frozen=True):
     """What became of a push, for programs."""
 
-    block: bytes
-    durable: Literal["log", "spool"]
+    block: bytes | None
+    durable: Where
     appended: Appended
 
 
@@ -96,7 +98,8 @@ class StreamBlock(Form, kw_only=True):
     """Some messages of a stream, written together."""
 
     block: str
-    first: Id
+    first: Id | None
+    """Null as long as they aren't in the log."""
     count: int
     duplicates: int = 0
 
@@ -104,7 +107,8 @@ class StreamBlock(Form, kw_only=True):
 class StreamReceipt(Form, kw_only=True):
     """What became of a stream of messages."""
 
-    durable: Literal["log", "spool"]
+    durable: Where
+    """Where its blocks are: in the log only if all of them are."""
     accepted: int
     duplicates: int
     blocks: Sequence[StreamBlock]
@@ -326,6 +330,7 @@ class Version(Form, kw_only=True):
 
 
 _raw: Final = msgspec.json.Decoder(Raw)
+_STATUSES: Final[Mapping[Where, str]] = {"spool": "spooled", "buffered": "buffered"}
 _BETWEEN: Final = '","status":"accepted"},{"id":"'
 
 
@@ -393,6 +398,9 @@ def _payload_text(data: bytes) -> bytes:
 
 def pushed_forms(appended: Appended) -> Sequence[Pushed]:
     """What became of each message of a block; written at once where nothing was a duplicate."""
+    if appended.where != "log":
+        each = f'{{"id":null,"status":"{_STATUSES[appended.where]}"}}'
+        return cast("Sequence[Pushed]", Raw(f"[{','.join([each] * appended.count)}]"))
     duplicates = appended.duplicates
     if not duplicates:
         ids = range(appended.first, appended.first + appended.count)
