@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any, Protocol
 
 from forebay.api.bodies import Budget
@@ -25,7 +25,7 @@ class HasStatus(Protocol):
         """How it is, at this moment."""
         ...
 
-    async def buffer(self, queue: str, messages: list[Message]) -> object:
+    def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:
         """Take messages into memory, to be spooled soon."""
         ...
 
@@ -41,6 +41,7 @@ class Context:
         keys: Gate | None = None,
         shown: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        failover: HasStatus | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
@@ -50,6 +51,8 @@ class Context:
         """Who is let in; None when everybody may do everything."""
         self.shown = shown or {}
         """The configuration as it may be seen by others."""
+        self.failover = failover
+        """Where pushes go while the log is away; None when they fail then."""
         self.budget = Budget(self.settings.limits.pending_bytes_max)
         self.counters = Counters(self)
         self.draining = asyncio.Event()
@@ -63,8 +66,6 @@ class Context:
         self.has_tried = False
         """Whether the store was opened, or couldn't be; until then nobody knows."""
         self.opened: Store | None = None
-        self.failover: HasStatus | None = None
-        """Where pushes go while the log is away; None when there is no spool."""
         self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)

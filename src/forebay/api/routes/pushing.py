@@ -99,7 +99,7 @@ async def push(call: Call) -> Answer:
             begins = now + round(delay * _SECOND)
             messages = [msgspec.structs.replace(message, start_time=begins) for message in messages]
         if not query.qos:
-            return await _buffer(call, messages)
+            return _buffer(call, messages)
         merger = call.context.merger
         if key is None and merger.takes(messages, len(body)):
             id, appended = await merger.put(call.params["queue"], messages, len(body))
@@ -150,13 +150,12 @@ def _check_buffered(call: Call) -> None:
         raise Rejected(text, hint="leave it out: a block or a stream gains nothing by it")
 
 
-async def _buffer(call: Call, messages: list[Message]) -> Answer:
+def _buffer(call: Call, messages: list[Message]) -> Answer:
     failover = call.context.failover
     assert failover is not None, "it was looked at before"
-    await failover.buffer(call.params["queue"], messages)
-    appended = Appended(0, len(messages), where="buffered")
+    appended = failover.buffer(call.params["queue"], messages)
     _count(call, appended)
-    return Answer(Push(None, "buffered", appended), _receipt, status=202)
+    return Answer(Push(None, appended.where, appended), _receipt, status=202)
 
 
 # Bodies
