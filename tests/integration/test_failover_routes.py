@@ -14,8 +14,8 @@ import msgspec
 import pytest
 from prometheus_client.parser import text_string_to_metric_families
 
-from forebay.api.context import HasStatus
 from forebay.client import Client
+from forebay.failover.failover import Failover
 from forebay.failover.status import SpoolStatus
 from forebay.log.values import Appended, Where
 from forebay.model import Block, Message, Unavailable, encode
@@ -62,7 +62,7 @@ class Served:
     def with_spool(self, *, away: bool = False) -> None:
         """There is a spool; `away` says that the log can't be reached."""
         self.stand.now = AWAY if away else WELL
-        self.context.failover = cast("HasStatus", self.stand)
+        self.context.failover = cast("Failover", self.stand)
 
     def appends(self, where: Where) -> None:
         """From now on messages go somewhere."""

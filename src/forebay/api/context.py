@@ -3,31 +3,20 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
-from typing import Any, Protocol
+from collections.abc import Mapping
+from functools import partial
+from typing import Any
 
 from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
 from forebay.api.settings import ServerSettings
-from forebay.failover.status import SpoolStatus
+from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.store.seam import Store
-
-
-class HasStatus(Protocol):
-    """What the server's answers need of failover."""
-
-    def status(self) -> SpoolStatus:
-        """How it is, at this moment."""
-        ...
-
-    def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:
-        """Take messages into memory, to be spooled soon."""
-        ...
 
 
 class Context:
@@ -41,7 +30,7 @@ class Context:
         keys: Gate | None = None,
         shown: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
-        failover: HasStatus | None = None,
+        failover: Failover | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
@@ -84,6 +73,13 @@ class Context:
         return self.opened is not None and (self.failover is None or self.failover.status().healthy)
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Write a block to a queue, or spool it while the log is away."""
+        if self.failover is None:
+            return await self._write(queue, block, body)
+        write = None if self.opened is None else partial(self._write, queue, block, body)
+        return await self.failover.push(queue, block, write)
+
+    async def _write(self, queue: str, block: Block, body: bytes | None) -> Appended:
         """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""
         try:
             return await self.store.append(queue, block, body)

@@ -85,8 +85,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     server: ServerSettings = ServerSettings()
     store: StoreSection = StoreSection()
-    limits: Limits = Limits()
     spool: SpoolSection = SpoolSection()
+    limits: Limits = Limits()
     logging: LoggingSettings = LoggingSettings()
     keys: KeySettings = KeySettings()
 
