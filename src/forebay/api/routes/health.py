@@ -63,12 +63,13 @@ class FileBufferMetrics(Form, kw_only=True):
     file_buffer: FileBuffer
 
 
-class Health(FileBufferMetrics, kw_only=True):
+class Health(Form, kw_only=True):
     """How the server is."""
 
     status: Literal["healthy", "degraded", "unhealthy"]
     """Degraded: the log is away, and pushes go to the spool. Unhealthy: pushes are refused."""
     database: Literal["connected", "disconnected"]
+    file_buffer: FileBuffer
     since: Micros | None
     """Since when it is so, where that is known."""
     reason: str | None

@@ -3,13 +3,13 @@
 import fcntl
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 from forebay.app.checkup.finding import Finding, failure, ok, warning
 from forebay.app.checkup.machine import gibibytes
-from forebay.model import Unavailable
+from forebay.model import Unavailable, redact
 from forebay.spool.checking import list_files
 from forebay.spool.disk import RealDisk
 
@@ -20,6 +20,7 @@ SPACE_BYTES_WARNING: Final = 1 << 30
 SPACE_PARTS_WARNING: Final = 10
 """Warn when less than one part in so many is free."""
 LOCK: Final = "lock"
+COMMAND_CHARACTERS_MAX: Final = 100
 
 
 def check_spool(folder: Path) -> Iterator[Finding]:
@@ -62,10 +63,11 @@ def judge_space(folder: Path, free: int, total: int) -> Finding:
     return ok("spool disk", text)
 
 
-def judge_holder(folder: Path, pid: int | None, command: str) -> Finding:
-    """Whether it is a server that has the folder, as far as one can see."""
-    who = "another process" if pid is None else f"process {pid} ({command or 'of another user'})"
-    if command and "forebay" not in command:
+def judge_holder(folder: Path, pid: int | None, command: Sequence[str]) -> Finding:
+    """Whether it is one of ours that has the folder, as far as one can see by the words of its command."""
+    words = " ".join(map(redact, command))[:COMMAND_CHARACTERS_MAX]
+    who = "another process" if pid is None else f"process {pid} ({words or 'of another user'})"
+    if command and not any(Path(word).name == "forebay" or word.startswith("forebay.") for word in command):
         text = f"{folder} is locked by {who}, so no server can use it"
         return failure("spool lock", text, "end it, or set spool.folder to a folder of the server's own")
     return ok("spool lock", f"held by {who}: one server at a time")
@@ -113,10 +115,10 @@ def _holder(lock: Path) -> int | None:
     return None
 
 
-def _command(pid: int | None) -> str:
-    """What a process is, or nothing where nobody may know."""
+def _command(pid: int | None) -> list[str]:
+    """The words of a process's command, or nothing where nobody may know."""
     try:
         words = Path(f"/proc/{pid}/cmdline").read_bytes().split(b"\0")
     except OSError:
-        return ""
-    return " ".join(word.decode(errors="replace") for word in words[:4] if word)
+        return []
+    return [word.decode(errors="replace") for word in words if word]

@@ -57,7 +57,7 @@ def test_files_that_wait_for_a_server_are_mentioned(tmp_path: Path) -> None:
 
 def test_a_server_may_hold_the_folder_and_its_files_are_no_reason_to_worry(tmp_path: Path) -> None:
     (tmp_path / "failover_019a0c11-7fe8.buf").write_bytes(b"{}")
-    with holder(tmp_path, "forebay.py") as pid:
+    with holder(tmp_path, "forebay") as pid:
         said = found(tmp_path)
     assert said["spool lock"][0] == "ok"
     assert f"process {pid} (" in said["spool lock"][1]
