@@ -6,7 +6,7 @@ import msgspec
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
 _Size: TypeAlias = Annotated[int, msgspec.Meta(ge=0)]
-_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.001)]
 
 
 class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
