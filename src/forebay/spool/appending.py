@@ -98,13 +98,15 @@ class Appender:
 
     def _write(self, writes: Sequence[Write]) -> None:
         events = sum(write.events for write in writes)
-        data = b"".join([write.data for write in writes])
-        if self._events and not self._fits(events, len(data)):
+        pieces = [write.data for write in writes]
+        size = sum(map(len, pieces))
+        if self._events and not self._fits(events, size):
             self.finish()
-        self._check_space(len(data), settles=all(write.settles for write in writes))
+        self._check_space(size, settles=all(write.settles for write in writes))
         file = self._file or self._begin()
         if self._synced:
-            data = note_synced(data, self._synced)
+            pieces[0] = note_synced(pieces[0], self._synced)
+        data = b"".join(pieces)
         file.append(data)
         file.sync()
         self._synced += len(data)
