@@ -255,9 +255,14 @@ def decode_line(line: bytes, name: str, number: int, created_at: int) -> Part | 
         found = _decode(line)
     except _UNREADABLE as error:
         raise BadLineError(str(error)) from None
-    if summed:
-        return interpret(found)
-    return _of_original(found, _digest_id(b"%b\n%d\n%b" % (name.encode(), number, line)), created_at)
+    try:
+        if not summed:
+            return _of_original(found, _digest_id(b"%b\n%d\n%b" % (name.encode(), number, line)), created_at)
+        if found.settlement is not UNSET:
+            return Alone(SpooledSettlement(parse_id(found.id or ""), found.settlement), found.synced)
+        return _part(found)
+    except Rejected as error:
+        raise BadLineError(error.message) from None
 
 
 def decode_ours(lines: Sequence[bytes]) -> list[Line] | None:
@@ -268,16 +273,6 @@ def decode_ours(lines: Sequence[bytes]) -> list[Line] | None:
         return list(map(_decode, lines))
     except _UNREADABLE:
         return None
-
-
-def interpret(line: Line) -> Part | Alone:
-    """Say what a line of ours is; raise `BadLineError` where it is nothing that we write."""
-    if line.settlement is UNSET:
-        return _part(line)
-    try:
-        return Alone(SpooledSettlement(parse_id(line.id or ""), line.settlement), line.synced)
-    except Rejected as error:
-        raise BadLineError(error.message) from None
 
 
 def _part(line: Line) -> Part:
