@@ -34,6 +34,9 @@ from forebay.model.columns import unfold
 LINE_BYTES_MAX: Final = BLOCK_BYTES_CEILING // 3 * 4 + (4 << 20)
 """The longest line that is read: a payload of the largest size in base64, and what surrounds it."""
 
+SYNCED_BYTES_MAX: Final = len(b',"synced":') + 20
+"""What `note_synced` adds at most."""
+
 _SUM_BYTES: Final = len(b',"crc":"00000000"}')
 _END_BYTES: Final = _SUM_BYTES + len(b"\n")
 _OURS: Final = re.compile(rb'"(?:block|settlement|crc)"\s*:|"crc')

@@ -28,6 +28,7 @@ from forebay.spool.names import FAILED, FileName, Prefix, parse_name
 from forebay.spool.reader import Reader
 from forebay.spool.recovering import Recovered, recover
 from forebay.spool.settings import SpoolSettings
+from forebay.spool.usage import Usage
 from forebay.spool.writer import Writer
 
 _DEFAULTS: Final = SpoolSettings()
@@ -46,12 +47,16 @@ class Spool:
         clock: Clock | None,
         finished: Callable[[FileName], None] | None,
     ) -> None:
-        self.reader = Reader(disk, clock=clock)
+        with translated("listed"):
+            self._usage = usage = Usage(disk)
+        self.reader = Reader(disk, clock=clock, usage=usage)
         self.recovered = recovered
         self._lock = lock
         last, reserve = last_id(disk), Reserve()
         appenders = {
-            prefix: Appender(disk, settings, prefix=prefix, last=last, reserve=reserve, finished=finished)
+            prefix: Appender(
+                disk, settings, prefix=prefix, last=last, reserve=reserve, usage=usage, finished=finished
+            )
             for prefix in get_args(Prefix)
         }
         self._writers: dict[Prefix, Writer] = {
@@ -82,6 +87,16 @@ class Spool:
                 raise
 
         return await asyncio.to_thread(take)
+
+    @property
+    def bytes(self) -> int:
+        """What the files take, those that were set aside included; the reserve comes on top."""
+        return self._usage.bytes
+
+    @property
+    def file_count(self) -> int:
+        """How many files wait to be replayed or are being written."""
+        return self._usage.file_count
 
     async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
         """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""

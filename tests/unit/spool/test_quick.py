@@ -5,16 +5,19 @@ from contextlib import contextmanager
 from unittest.mock import patch
 
 import msgspec
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from forebay.model import Block, Message
 from forebay.spool import lines, scanning
+from forebay.spool.gathering import Gathering
 from forebay.spool.lines import (
     Spooled,
     SpooledBlock,
     SpooledSettlement,
     are_json,
+    decode_ours,
     encode_entry,
     is_json,
     note_synced,
@@ -228,6 +231,15 @@ def test_a_file_with_any_damage_is_read_quickly_as_it_is_with_care(
     assert_same_with_care(data, events_max, bytes_max, chunk)
 
 
+@pytest.mark.parametrize(("old", "new"), FORGED)
+def test_a_line_that_we_would_not_write_is_read_quickly_as_it_is_with_care(old: bytes, new: bytes) -> None:
+    block = Block.of([Message(b"{}", "p", f"t{n}", {"x": "y"}) for n in range(4)])
+    data = encode_entry(SpooledBlock("orders", block)) + encode_entry(SpooledSettlement(block.id, b"done"))
+    for line in range(5):
+        forged = forge(line / 5, old, new)(data)
+        assert_same_with_care(data + forged + data, 100, 1 << 20, 1 << 18)
+
+
 def test_a_block_that_is_larger_than_any_may_be_is_found_out_both_ways() -> None:
     with patch("forebay.spool.gathering._BYTES_MAX", 100):
         entry = SpooledBlock(
@@ -235,6 +247,18 @@ def test_a_block_that_is_larger_than_any_may_be_is_found_out_both_ways() -> None
         )
         looked = assert_same_with_care(encode_entry(entry) * 2, 100, 1 << 20, 700)
     assert [fault.kind for page in looked.pages for fault in page.faults] == ["damaged", "damaged"]
+
+
+def test_no_more_is_held_of_a_block_than_any_may_have() -> None:
+    data = encode_entry(SpooledBlock("q", Block.of([Message(b'"123456"')] * 20)))
+    sound = decode_ours(data.splitlines(keepends=True))
+    assert sound is not None
+    gathering = Gathering.begin(sound[0])
+    assert gathering is not None
+    with patch("forebay.spool.gathering._BYTES_MAX", 100):
+        assert gathering.add_run(sound[:12], 0) == 12
+        assert gathering.add_run(sound, 12) == 0
+    assert (len(gathering), gathering.missing) == (12, 8)
 
 
 def test_sound_blocks_are_read_the_quick_way() -> None:
