@@ -89,14 +89,14 @@ class Spool:
         return await asyncio.to_thread(take)
 
     @property
-    def bytes(self) -> int:
-        """What the files take, those that were set aside included; the reserve comes on top."""
-        return self._usage.bytes
+    def file_count(self) -> int:
+        """Files in the folder, also what was set aside to be tried again."""
+        return self._usage.file_count
 
     @property
-    def file_count(self) -> int:
-        """How many files wait to be replayed or are being written."""
-        return self._usage.file_count
+    def bytes(self) -> int:
+        """What all files take, with lines that could not be read; the reserve comes on top."""
+        return self._usage.bytes
 
     async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
         """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""

@@ -15,6 +15,7 @@ from forebay.spool.disk import Disk
 from forebay.spool.names import FAILED, FileName, parse_name
 
 _SET_ASIDE: Final = ("buf", "bad", "reasons")
+_HOLDS_EVENTS: Final = (".buf", ".buf.tmp")
 
 
 class Usage:
@@ -24,7 +25,7 @@ class Usage:
         self._disk = disk
         self._lock = threading.Lock()
         self._sizes: dict[str, int] = {}
-        self._set_aside = 0
+        self._notes = 0
         self._bytes = 0
         self._claimed = 0
         self.recount()
@@ -36,8 +37,8 @@ class Usage:
 
     @property
     def file_count(self) -> int:
-        """How many files there are to be replayed, with those that are being written."""
-        return len(self._sizes) - self._set_aside
+        """How many files hold what is to be replayed, or tried again; notes beside them are left out."""
+        return len(self._sizes) - self._notes
 
     def note(self, path: str, size: int | None) -> None:
         """Say how large a file is now; None when it is gone."""
@@ -94,8 +95,8 @@ class Usage:
         if size is not None:
             self._sizes[path] = size
         self._bytes += (size or 0) - (before or 0)
-        if path.startswith(f"{FAILED}/"):
-            self._set_aside += (size is not None) - (before is not None)
+        if not path.endswith(_HOLDS_EVENTS):
+            self._notes += (size is not None) - (before is not None)
 
 
 def _size(disk: Disk, path: str) -> int | None:

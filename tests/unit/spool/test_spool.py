@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from forebay.model import Block, Full, Message, Misconfigured, Unavailable, mint
+from forebay.spool.checking import list_files
 from forebay.spool.disk import RealDisk
 from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
 from forebay.spool.names import FileName
@@ -186,9 +187,9 @@ async def test_files_of_both_kinds_are_read_in_the_order_of_their_age(tmp_path: 
 
 
 def used(disk: SimulatedDisk) -> tuple[int, int]:
-    """How many bytes all files have, and how many of them are to be replayed."""
+    """How many bytes all files have, and how many of them hold events."""
     paths = [*disk.list(), *(f"failed/{name}" for name in disk.list("failed"))]
-    return sum(len(disk.content(path)) for path in paths), len(disk.list())
+    return sum(len(disk.content(path)) for path in paths), len(list_files(disk))
 
 
 async def test_what_the_files_take_is_known_without_looking() -> None:
