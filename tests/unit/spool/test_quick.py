@@ -34,7 +34,7 @@ json_payloads = st.sampled_from([b"{}", b'{"a":[1,{}]}', b'"\xc3\xbc"', b"1", b"
 odd_payloads = st.sampled_from(
     [
         b"", b"[1", b"2]", b"1,2", b'"a', b'b"', b" 1", b"1 ", b"1\n", b"\n", b",", b'"\xff"', b"\xff",
-        b"1\r", b"[" * 250 + b"]" * 250, b"[" * 890 + b"]" * 890, b"[" * 5000,
+        b"1\r", b"[1,\n2]", b"[" * 250 + b"]" * 250, b"[" * 890 + b"]" * 890, b"[" * 5000,
     ]
 )  # fmt: skip
 uniform_blocks = st.builds(
@@ -259,6 +259,16 @@ def test_no_more_is_held_of_a_block_than_any_may_have() -> None:
         assert gathering.add_run(sound[:12], 0) == 12
         assert gathering.add_run(sound, 12) == 0
     assert (len(gathering), gathering.missing) == (12, 8)
+
+
+def test_headers_that_stay_the_same_from_run_to_run_count_once() -> None:
+    data = encode_entry(SpooledBlock("q", Block.of([Message(b"1", headers={"k": "v" * 60})] * 10)))
+    sound = decode_ours(data.splitlines(keepends=True))
+    assert sound is not None
+    gathering = Gathering.begin(sound[0])
+    assert gathering is not None
+    with patch("forebay.spool.gathering._BYTES_MAX", 100):
+        assert [gathering.add_run(sound[:end], end - 5) for end in (5, 10)] == [5, 5]
 
 
 def test_sound_blocks_are_read_the_quick_way() -> None:
