@@ -1,13 +1,17 @@
 """Looking at a folder of spool files, and mending it: for commands, on files at rest.
 
-Invariants: `list_files` and `verify` change nothing; `repair` removes no byte that isn't safe in `failed`.
+`list_files`, `verify` and `set_aside` may also look at a folder that is in use, where files come and go.
+
+Invariants: these three change nothing; `repair` removes no byte that isn't safe in `failed`.
 """
 
+from collections.abc import Iterator
 from typing import Final, Literal
 
 import msgspec
 
 from forebay.model import Clock, SystemClock
+from forebay.spool.aside import Reason, reasons
 from forebay.spool.disk import Disk
 from forebay.spool.faults import translated
 from forebay.spool.lines import SpooledBlock
@@ -17,13 +21,14 @@ from forebay.spool.scanning import Assembler, Fault, Found, walk
 
 FAULTS_MAX: Final = 1_000
 """How many faults of a file are listed one by one."""
+State = Literal["writing", "finished", "failed"]
 
 
 class Listed(msgspec.Struct, frozen=True):
     """A file, without a look into it."""
 
     name: FileName
-    state: Literal["writing", "finished", "failed"]
+    state: State
     bytes: int
 
 
@@ -40,9 +45,24 @@ class Verified(msgspec.Struct, frozen=True, kw_only=True):
     faults_count: int
 
     @property
+    def unfinished(self) -> int:
+        """How many faults are only the end of a file that is being written, or was when a crash came.
+
+        Nothing in them was acknowledged. Of a finished file none are.
+        """
+        if self.name.state != "writing":
+            return 0
+        end, count = self.bytes, 0
+        for fault in reversed(self.faults):
+            if fault.kind != "torn" or fault.stretch.offset + fault.stretch.size < end:
+                break
+            end, count = fault.stretch.offset, count + 1
+        return count
+
+    @property
     def is_sound(self) -> bool:
-        """Whether every line was read."""
-        return self.faults_count == 0
+        """Whether every line was read that may have been acknowledged."""
+        return self.faults_count == self.unfinished
 
 
 class Repaired(msgspec.Struct, frozen=True):
@@ -56,14 +76,21 @@ def list_files(disk: Disk) -> list[Listed]:
     """The files of a folder: finished ones, oldest first, then those being written, then failed ones."""
     with translated("listed"):
         names, failed = disk.list(), disk.list(FAILED)
-        return [
-            *(Listed(name, "finished", _size(disk, str(name))) for name in sort_names(names, "finished")),
-            *(Listed(name, "writing", _size(disk, str(name))) for name in sort_names(names, "writing")),
-            *(
-                Listed(name, "failed", _size(disk, f"{FAILED}/{name}"))
-                for name in sort_names(failed, "finished")
-            ),
+        found: list[tuple[FileName, State, int | None]] = [
+            *((name, "finished", _size(disk, str(name))) for name in sort_names(names, "finished")),
+            *((name, "writing", _size(disk, str(name))) for name in sort_names(names, "writing")),
+            *((name, "failed", _size(disk, f"{FAILED}/{name}")) for name in sort_names(failed, "finished")),
         ]
+    return [Listed(name, state, size) for name, state, size in found if size is not None]
+
+
+def set_aside(disk: Disk) -> Iterator[Reason]:
+    """What was said about all lines in `failed`, by file, oldest first."""
+    with translated("listed"):
+        stems = [name.removesuffix(".reasons") for name in disk.list(FAILED) if name.endswith(".reasons")]
+    for name in sort_names((f"{stem}.buf" for stem in stems), "finished"):
+        with translated("read"):
+            yield from reasons(disk, name)
 
 
 def verify(disk: Disk, name: FileName, *, failed: bool = False) -> Verified:
@@ -74,6 +101,7 @@ def verify(disk: Disk, name: FileName, *, failed: bool = False) -> Verified:
     with translated("read"):
         file = disk.open(f"{FAILED}/{name}" if failed else str(name))
         try:
+            size = file.size()  # before: what is appended while this reads is no more than its end
             for item in walk(file, Assembler(name, 0)):
                 if isinstance(item, Fault):
                     faults_count += 1
@@ -84,7 +112,6 @@ def verify(disk: Disk, name: FileName, *, failed: bool = False) -> Verified:
                     queues[item.entry.queue] = queues.get(item.entry.queue, 0) + len(item.entry)
                 else:
                     settlements += 1
-            size = file.size()
         finally:
             file.close()
     return Verified(
@@ -135,8 +162,12 @@ def _mend(disk: Disk, name: FileName, now: int) -> int:
     return len(faults)
 
 
-def _size(disk: Disk, name: str) -> int:
-    file = disk.open(name)
+def _size(disk: Disk, name: str) -> int | None:
+    """How long a file is; None where it is gone by now."""
+    try:
+        file = disk.open(name)
+    except FileNotFoundError:
+        return None
     try:
         return file.size()
     finally:

@@ -19,7 +19,7 @@ from forebay.spool.aside import keep_faults
 from forebay.spool.disk import Disk, File
 from forebay.spool.faults import is_full, translated
 from forebay.spool.lines import SpooledBlock, encode_entry
-from forebay.spool.names import FAILED, FileName, sort_names
+from forebay.spool.names import FAILED, FileName, parse_name, sort_names
 from forebay.spool.scanning import Assembler, Fault, Found, Stretch, walk
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -152,5 +152,6 @@ def _copy_name(name: FileName) -> str:
 def _drop_half_copies(disk: Disk) -> None:
     """Remove the copies that a crash left: what they were made of is still there."""
     for name in disk.list():
-        if name.endswith(".copy"):
+        stem, _, ending = name.rpartition(".")
+        if ending == "copy" and parse_name(f"{stem}.buf"):  # nobody else's
             disk.remove(name)

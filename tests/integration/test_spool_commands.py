@@ -1,0 +1,207 @@
+"""`forebay spool`, as a user types it, on real folders."""
+
+import json
+import shutil
+import subprocess
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.app.cli import main
+from forebay.model import Block, Message, mint
+from forebay.spool.disk import RealDisk
+from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
+from forebay.spool.names import Prefix
+from forebay.spool.settings import SpoolSettings
+from forebay.spool.spool import Spool
+from tests.integration.terminal import Terminal
+from tests.servers import environment
+
+HOURS = SpoolSettings(file_seconds_max=3600.0, events_per_file=100, reserve_bytes=0)
+ORIGINAL = (
+    '{"queue":"orders","partition":"customer-123","payload":{"id":1},"transaction_id":"tx-1",'
+    '"trace_id":"trace-1","namespace":"sales","task":"process"}\n'
+    '{"queue":"orders","partition":"customer-456","payload":{"id":2},"transaction_id":"tx-2",'
+    '"trace_id":"trace-2","namespace":"sales","task":"process"}\n'
+    '{"queue":"events","partition":"Default","payload":{"type":"login"},"transaction_id":"tx-3",'
+    '"trace_id":"trace-3","namespace":"","task":""}\n'
+)
+"""A file of the original server: no checksums, no ids."""
+
+
+def forebay(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
+    """Run a command, and see that it ends with a status."""
+    done = subprocess.run(
+        [sys.executable, "-m", "forebay.app.cli", *map(str, arguments)],
+        env=environment(),
+        capture_output=True,
+        text=True,
+        timeout=100,
+        check=False,
+    )
+    assert done.returncode == status, done.stdout + done.stderr
+    assert "Traceback" not in done.stderr
+    return done
+
+
+def said(*arguments: str | Path, status: int = 0) -> Any:
+    """What a command says to programs."""
+    return json.loads(forebay(*arguments, "--json", status=status).stdout)
+
+
+def block_of(queue: str, *payloads: bytes, partition: str = "p") -> SpooledBlock:
+    return SpooledBlock(queue, Block.of([Message(payload, partition) for payload in payloads]))
+
+
+async def spooled(folder: Path, entries: Sequence[Spooled], prefix: Prefix = "failover") -> None:
+    """Write files as a server does."""
+    async with await Spool.open(RealDisk(folder), HOURS) as spool:
+        for entry in entries:
+            await spool.append([entry], prefix=prefix)
+
+
+async def left_by_a_dead_server(folder: Path, entries: Sequence[Spooled]) -> None:
+    """What a server leaves that dies while it writes: its last file ends in half a line."""
+    running = folder.parent / f"{folder.name}-running"
+    async with await Spool.open(RealDisk(running), HOURS) as spool:
+        for entry in entries:
+            await spool.append([entry])
+        shutil.copytree(running, folder)
+    shutil.rmtree(running)
+    (unfinished,) = (name for name in content(folder) if name.endswith(".buf.tmp"))
+    append(folder / unfinished, b'{"queue":"orders","partition":"p","payl')
+
+
+def append(path: Path, data: bytes) -> None:
+    """Write at the end of a file."""
+    with path.open("ab") as file:
+        file.write(data)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    """All files of a folder."""
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+async def test_list_shows_all_files_oldest_first_and_what_they_sum_up_to(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    await spooled(folder, [block_of("orders", b"1", b"2")])
+    await spooled(folder, [block_of("events", b"3")], prefix="qos0")
+    await spooled(folder, [SpooledSettlement(mint(), b"done")], prefix="settle")
+    (folder / "failover_019a0c11-7fe8.buf.tmp").write_text(ORIGINAL)
+    (folder / "failed" / "failover_019a0c11-7abc.buf").write_text(ORIGINAL)
+    found = said("spool", "list", folder)
+    assert [(row["file"].partition("_")[0], row["state"], row["events"]) for row in found["files"]] == [
+        ("failover", "writing", 3),
+        ("failover", "finished", 2),
+        ("qos0", "finished", 1),
+        ("settle", "finished", 1),
+        ("failed/failover", "failed", 3),
+    ]
+    size = sum(path.stat().st_size for path in folder.rglob("*.buf*"))
+    assert found["total"] == {"files": 5, "bytes": size, "events": 10}
+    assert 0 <= found["files"][1]["age_seconds"] < 1000 < found["files"][0]["age_seconds"]
+    lines = forebay("spool", "list", folder).stdout.splitlines()
+    assert lines[1].split() == ["file", "state", "bytes", "events", "age"]
+    assert lines[3].split()[:2] == ["failover_019a0c11-7fe8.buf.tmp", "writing"]
+    assert lines[-1] == f"5 files, 10 events, {size:,} bytes"
+
+
+async def test_a_spool_with_nothing_in_it_is_fine(tmp_path: Path) -> None:
+    await spooled(tmp_path / "spool", [])
+    assert said("spool", "list", tmp_path / "spool")["total"]["files"] == 0
+    assert forebay("spool", "list", tmp_path / "spool").stdout == "0 files, 0 events, 0 bytes\n"
+    assert "all is sound" in forebay("spool", "verify", tmp_path / "spool").stderr
+    assert "nothing to repair" in forebay("spool", "repair", tmp_path / "spool").stderr
+
+
+async def test_verify_changes_nothing_and_tells_damage_by_line_and_repair_mends_it(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    blocks = [block_of("orders", b"1", b"2"), block_of("events", b"3")]
+    await left_by_a_dead_server(folder, [*blocks, SpooledSettlement(mint(), b"done")])
+    (folder / "failover_019a0c11-8021.buf").write_text(
+        ORIGINAL.replace('"queue":"events"', '"queue:"events"')
+    )
+    before = content(folder)
+    found = said("spool", "verify", folder, status=1)
+    assert content(folder) == before
+    original, unfinished = found["files"]
+    assert (original["messages"], original["queues"], original["sound"]) == (2, {"orders": 2}, False)
+    (fault,) = original["faults"]
+    assert (fault["kind"], fault["line"], fault["lines"]) == ("damaged", 3, 1)
+    assert (unfinished["messages"], unfinished["blocks"], unfinished["settlements"]) == (3, 2, 1)
+    assert (unfinished["queues"], unfinished["sound"], unfinished["unfinished"]) == (
+        {"orders": 2, "events": 1}, True, 1,
+    )  # fmt: skip
+    assert found["damaged"] == 1
+    text = forebay("spool", "verify", folder, status=1)
+    assert "failover_019a0c11-8021.buf line 3: damaged: " in text.stdout
+    assert "nothing in it was acknowledged" in text.stdout
+    assert f"1 of the files is damaged; `forebay spool repair {folder}`" in text.stderr
+
+    repaired = said("spool", "repair", folder)
+    (recovered,) = repaired["recovered"]
+    assert (recovered["events"], recovered["set_aside"]) == (4, 1)
+    assert repaired["mended"] == [{"file": "failover_019a0c11-8021.buf", "set_aside": 1}]
+    after = said("spool", "verify", folder)
+    assert (after["damaged"], sum(row["messages"] for row in after["files"])) == (0, 5)
+    assert [(reason["kind"], reason["line"]) for reason in after["set_aside"]] == [
+        ("damaged", 3),
+        ("torn", 5),
+    ]
+    shown = forebay("spool", "verify", folder)
+    assert "in failed/" in shown.stdout
+    assert "5 messages, 1 settlement: all is sound" in shown.stderr
+    assert "nothing to repair" in forebay("spool", "repair", folder).stderr
+
+
+async def test_a_folder_that_a_server_works_on_is_shown_but_not_changed(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    async with await Spool.open(RealDisk(folder), HOURS) as spool:
+        await spool.append([block_of("orders", b"1")])
+        assert said("spool", "list", folder)["files"][0]["state"] == "writing"
+        assert said("spool", "verify", folder)["damaged"] == 0
+        before = content(folder)
+        for command in (["repair"],):
+            refused = forebay("spool", *command, folder, status=3).stderr
+            assert f"another process uses the spool folder {folder}; end the other one first" in refused
+        assert content(folder) == before
+
+
+def test_what_is_no_spool_is_said_and_left_as_it_is(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "data" / "spool" / "failed").mkdir(parents=True)
+    (tmp_path / "file").touch()
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "loop").symlink_to(tmp_path / "loop")
+    expected = {
+        "missing": "there is no folder",
+        "file": "is no folder; name the folder",
+        "empty": "is no spool: no file in it is one of a spool's; a server's is the folder `spool`",
+        "data": f"did you mean {tmp_path / 'data' / 'spool'}?",
+        "data/spool/failed": f"name the folder around it: {tmp_path / 'data' / 'spool'}",
+        "loop": "can't be read: ",
+    }
+    for verb in ("list", "verify", "repair"):
+        for name, words in expected.items():
+            assert main(["spool", verb, str(tmp_path / name)]) == 3
+            (line,) = capsys.readouterr().err.splitlines()
+            assert line.startswith("forebay: ")
+            assert words in line
+    assert list((tmp_path / "empty").iterdir()) == []
+
+
+def test_verify_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    folder.mkdir()
+    for number in range(20):
+        (folder / f"failover_019a0c11-80{number:02d}.buf").write_text(ORIGINAL * 1_000)
+    with Terminal(["spool", "verify", str(folder)], tmp_path, columns=150, lines=50) as terminal:
+        terminal.wait_for("━")
+        assert terminal.end() == 0
+        assert "60,000 messages" in terminal.text
+        assert "100%" in terminal.text
