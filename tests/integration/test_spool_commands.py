@@ -1,15 +1,18 @@
 """`forebay spool`, as a user types it, on real folders."""
 
 import json
+import re
 import shutil
 import subprocess
 import sys
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forebay import open_log
 from forebay.app.cli import main
 from forebay.model import Block, Message, mint
 from forebay.spool.disk import RealDisk
@@ -17,8 +20,9 @@ from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
 from forebay.spool.names import Prefix
 from forebay.spool.settings import SpoolSettings
 from forebay.spool.spool import Spool
+from tests.integration.key_steps import KeyForTest, add_key
 from tests.integration.terminal import Terminal
-from tests.servers import environment
+from tests.servers import ForebayServer, environment
 
 HOURS = SpoolSettings(file_seconds_max=3600.0, events_per_file=100, reserve_bytes=0)
 ORIGINAL = (
@@ -165,8 +169,8 @@ async def test_a_folder_that_a_server_works_on_is_shown_but_not_changed(tmp_path
         assert said("spool", "list", folder)["files"][0]["state"] == "writing"
         assert said("spool", "verify", folder)["damaged"] == 0
         before = content(folder)
-        for command in (["repair"],):
-            refused = forebay("spool", *command, folder, status=3).stderr
+        for verb, *options in (["repair"], ["replay", "--store", f"sqlite:///{tmp_path / 'x.db'}"]):
+            refused = forebay("spool", verb, folder, *options, status=3).stderr
             assert f"another process uses the spool folder {folder}; end the other one first" in refused
         assert content(folder) == before
 
@@ -186,7 +190,7 @@ def test_what_is_no_spool_is_said_and_left_as_it_is(
         "data/spool/failed": f"name the folder around it: {tmp_path / 'data' / 'spool'}",
         "loop": "can't be read: ",
     }
-    for verb in ("list", "verify", "repair"):
+    for verb in ("list", "verify", "repair", "replay"):
         for name, words in expected.items():
             assert main(["spool", verb, str(tmp_path / name)]) == 3
             (line,) = capsys.readouterr().err.splitlines()
@@ -205,3 +209,174 @@ def test_verify_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
         assert terminal.end() == 0
         assert "60,000 messages" in terminal.text
         assert "100%" in terminal.text
+
+
+def url_of(path: Path) -> str:
+    return f"sqlite:///{path}"
+
+
+async def payloads(url: str, *queues: str) -> list[list[bytes]]:
+    """What is in queues of a log, in order."""
+    async with open_log(url) as log:
+        found = []
+        for name in queues:
+            blocks = await log.read(await log.queue(name), 1)
+            found.append([message.payload for block in blocks for message in block.decode()])
+        return found
+
+
+def orders(first: int, last: int, size: int = 10) -> list[Spooled]:
+    """Blocks of numbered messages."""
+    return [
+        block_of("orders", *(b"%d" % number for number in range(begin, min(begin + size, last))))
+        for begin in range(first, last, size)
+    ]
+
+
+def numbers(last: int) -> list[bytes]:
+    return [b"%d" % number for number in range(last)]
+
+
+async def test_a_folder_of_a_dead_server_that_is_replayed_twice_is_written_once(tmp_path: Path) -> None:
+    folder, copy, url = tmp_path / "spool", tmp_path / "copy", url_of(tmp_path / "log.db")
+    await left_by_a_dead_server(folder, [*orders(0, 250), block_of("events", b"e")])
+    await spooled(tmp_path / "other", [block_of("orders", b"quick")], prefix="qos0")
+    (quick,) = (tmp_path / "other").glob("qos0_*.buf")
+    shutil.copy(quick, folder)
+    shutil.copytree(folder, copy)
+    first = forebay("spool", "replay", folder, "--store", url)
+    assert "was left by a crash; 51 events recovered, 1 piece set aside" in first.stderr
+    assert f"252 messages are in {url}" in first.stderr
+    assert await payloads(url, "orders", "events") == [[*numbers(250), b"quick"], [b"e"]]
+    assert list(folder.glob("*.buf*")) == []
+    again = said("spool", "replay", copy, "--store", url)
+    assert (again["messages"], again["queues"]) == (252, {"orders": 251, "events": 1})
+    assert await payloads(url, "orders", "events") == [[*numbers(250), b"quick"], [b"e"]]
+    (orders_row, events_row) = said("ledger", "--store", url)
+    assert (orders_row["accepted"], orders_row["difference"], events_row["accepted"]) == (251, 0, 1)
+    assert "there was nothing to replay" in forebay("spool", "replay", copy, "--store", url).stderr
+
+
+async def test_with_keep_the_files_stay_and_can_be_replayed_again(tmp_path: Path) -> None:
+    folder, url = tmp_path / "spool", url_of(tmp_path / "log.db")
+    await spooled(folder, orders(0, 30))
+    before = content(folder)
+    for _ in range(2):
+        assert said("spool", "replay", folder, "--store", url, "--keep")["messages"] == 30
+    assert content(folder) == before
+    assert await payloads(url, "orders") == [numbers(30)]
+
+
+async def test_a_dry_run_says_what_would_be_written_and_changes_nothing(tmp_path: Path) -> None:
+    folder, url = tmp_path / "spool", url_of(tmp_path / "log.db")
+    await left_by_a_dead_server(folder, [*orders(0, 30), block_of("events", b"e")])
+    before = content(folder)
+    forebay("queues", "create", "events", "--store", url)
+    found = said("spool", "replay", folder, "--store", url, "--dry-run")
+    assert (found["messages"], found["queues"]) == (31, {"orders": 30, "events": 1})
+    assert (found["missing"], found["dry_run"]) == (["orders"], True)
+    refused = forebay("spool", "replay", folder, "--store", url, "--dry-run", "--no-create", status=1)
+    assert "would be refused" in refused.stdout
+    assert "31 messages and 0 settlements would be replayed; nothing was changed" in refused.stderr
+    assert content(folder) == before
+    assert [row["queue"] for row in said("queues", "list", "--store", url)] == ["events"]
+
+
+async def test_what_is_refused_is_set_aside_and_goes_in_once_its_queue_is_there(tmp_path: Path) -> None:
+    folder, url = tmp_path / "spool", url_of(tmp_path / "log.db")
+    forebay("queues", "create", "orders", "--store", url)
+    await spooled(folder, [*orders(0, 10), block_of("events", b"e"), *orders(10, 20)])
+    run = forebay("spool", "replay", folder, "--store", url, "--no-create", status=1)
+    assert "line 11: refused: there is no queue 'events'" in run.stderr
+    assert f"what is not in is in {folder}/failed" in run.stderr
+    assert await payloads(url, "orders") == [numbers(20)]
+    forebay("queues", "create", "events", "--store", url)
+    assert said("spool", "replay", folder, "--store", url, "--no-create")["queues"] == {"events": 1}
+    assert await payloads(url, "orders", "events") == [numbers(20), [b"e"]]
+    assert said("spool", "verify", folder)["set_aside"] == []
+
+
+async def test_files_of_the_original_server_go_into_postgresql_once(
+    tmp_path: Path, postgres_dsn: str
+) -> None:
+    folder = tmp_path / "buffers"
+    await spooled(folder, orders(0, 20))
+    (folder / "failover_019a0c11-8021.buf").write_text(ORIGINAL)
+    (folder / "failed" / "qos0_019a0c11-7abc.buf").write_text(ORIGINAL.replace("tx-", "other-"))
+    shutil.copytree(folder, tmp_path / "copy")
+    for name in ("buffers", "copy"):
+        found = said("spool", "replay", tmp_path / name, "--store", postgres_dsn)
+        assert found["queues"] == {"orders": 24, "events": 2}
+        assert postgres_dsn not in found["store"]
+    original = [b'{"id":1}', b'{"id":2}']
+    logins = [b'{"type":"login"}'] * 2
+    assert await payloads(postgres_dsn, "orders", "events") == [[*original, *original, *numbers(20)], logins]
+
+
+@pytest.fixture
+def guarded() -> Iterator[tuple[ForebayServer, KeyForTest]]:
+    """Give a server, and a key for pushing."""
+    server = ForebayServer()
+    try:
+        key = add_key(server.data, "push", "read")
+        server.start()
+        yield server, key
+    finally:
+        server.close()
+
+
+async def test_a_folder_goes_to_a_server_with_a_key_and_without_one_nothing_is_lost(
+    tmp_path: Path, guarded: tuple[ForebayServer, KeyForTest]
+) -> None:
+    server, key = guarded
+    folder = tmp_path / "spool"
+    await spooled(folder, orders(0, 50))
+    await spooled(folder, [SpooledSettlement(mint(), b"done")], prefix="settle")
+    before = content(folder)
+    refused = forebay("spool", "replay", folder, "--store", server.url, status=3)
+    assert "no valid API key" in refused.stderr.splitlines()[-1]
+    assert content(folder) == before
+    run = forebay("spool", "replay", folder, "--store", server.url, "--key", key.text, status=1)
+    assert "stays where it is: outcomes of tasks go into a log only" in run.stderr
+    assert [row["state"] for row in said("spool", "list", folder)["files"]] == ["finished"]
+    assert await payloads(server.store_url, "orders") == [numbers(50)]
+
+
+async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
+    tmp_path: Path, guarded: tuple[ForebayServer, KeyForTest]
+) -> None:
+    server, key = guarded
+    folder, last = tmp_path / "spool", 3_000
+    await spooled(folder, orders(0, last, 1))
+    address = ("--store", server.url, "--key", key.text)
+    command = ["spool", "replay", str(folder), *address, "--retry-for", "0s"]
+    with subprocess.Popen(
+        [sys.executable, "-m", "forebay.app.cli", *command],
+        env=environment(), stderr=subprocess.PIPE, text=True,
+    ) as run:  # fmt: skip
+        assert run.stderr is not None
+        deadline = time.monotonic() + 60
+        while len(list(folder.glob("*.buf"))) > 25:  # of 30
+            assert time.monotonic() < deadline
+            assert run.poll() is None
+        server.kill()
+        lines = run.stderr.read().splitlines()
+        assert run.wait(60) == 3
+    assert re.search(r"[\d,]+ of 3,000 events were looked at; run it again, and it goes on", lines[-2])
+    assert f"there is no Forebay server at {server.url}" in lines[-1]
+    assert 0 < len(list(folder.glob("*.buf"))) <= 25
+    server.start()
+    forebay("spool", "replay", folder, *address)
+    assert await payloads(server.store_url, "orders") == [numbers(last)]
+
+
+async def test_replay_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
+    folder = tmp_path / "spool"
+    for begin in range(0, 40_000, 10_000):
+        await spooled(folder, orders(begin, begin + 10_000, 1_000))
+    url = url_of(tmp_path / "log.db")
+    with Terminal(["spool", "replay", str(folder), "--store", url], tmp_path, columns=150) as terminal:
+        terminal.wait_for("━")
+        assert terminal.end() == 0
+        assert re.search(r"replay ━+ 100% 40,000 of 40,000 events, [\d,]+/s", terminal.text)
+        assert f"40,000 messages are in {url}" in terminal.text

@@ -85,12 +85,18 @@ def list_files(disk: Disk) -> list[Listed]:
 
 
 def set_aside(disk: Disk) -> Iterator[Reason]:
-    """What was said about all lines in `failed`, by file, oldest first."""
+    """Why what is in `failed` is there, by file, oldest first.
+
+    Nothing is said of what was refused once and has left since.
+    """
     with translated("listed"):
-        stems = [name.removesuffix(".reasons") for name in disk.list(FAILED) if name.endswith(".reasons")]
+        listed = set(disk.list(FAILED))
+    stems = [name.removesuffix(".reasons") for name in listed if name.endswith(".reasons")]
     for name in sort_names((f"{stem}.buf" for stem in stems), "finished"):
         with translated("read"):
-            yield from reasons(disk, name)
+            for reason in reasons(disk, name):
+                if reason.kind != "refused" or str(name) in listed:
+                    yield reason
 
 
 def verify(disk: Disk, name: FileName, *, failed: bool = False) -> Verified:

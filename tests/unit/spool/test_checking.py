@@ -84,6 +84,16 @@ def test_all_reasons_are_told_oldest_file_first() -> None:
     assert [(reason.file, reason.line) for reason in set_aside(disk)] == [(str(NAME), 1), (str(later), 1)]
 
 
+def test_what_was_refused_and_is_in_by_now_is_no_longer_told() -> None:
+    disk = put(lines_of(block_of(1)))
+    reader = Reader(disk)
+    reader.refuse(NAME, reader.read(NAME).found, "there is no queue 'orders'")
+    reader.done(NAME)
+    assert [reason.kind for reason in set_aside(disk)] == ["refused"]
+    reader.done(NAME, failed=True)
+    assert list(set_aside(disk)) == []
+
+
 @pytest.mark.parametrize("chunk", [1, 2, 7, 1 << 20])
 def test_lines_that_a_repair_has_emptied_are_no_events(chunk: int, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(reading, "_CHUNK_BYTES", chunk)

@@ -22,11 +22,12 @@ from forebay.spool.checking import Listed, Repaired, State, Verified
 from forebay.spool.disk import RealDisk
 from forebay.spool.names import FAILED, RESERVE, FileName, parse_name
 from forebay.spool.reader import Reader
+from forebay.spool.recovering import Recovered
 from forebay.spool.scanning import Fault
 
 __all__ = [
-    "Checked", "check_file", "declare_folder", "declare_text_of_folder", "list_spool", "opened_folder",
-    "plural", "repair", "said_lines", "verify",
+    "Checked", "check_file", "declare_folder", "declare_text_of_folder", "fault_text", "list_spool",
+    "opened_folder", "plural", "recovered_fields", "repair", "said_lines", "set_aside_text", "verify",
 ]  # fmt: skip
 
 LOCK: Final = "lock"
@@ -202,7 +203,7 @@ def said_lines(checked: Checked) -> list[str]:
         return [f"{checked.path}: {checked.error}"]
     found = checked.found
     faults = found.faults
-    lines = [f"{checked.path} {_fault_text(fault)}" for fault in faults[:SHOWN_MAX]]
+    lines = [f"{checked.path} {fault_text(fault)}" for fault in faults[:SHOWN_MAX]]
     if found.faults_count > SHOWN_MAX:
         lines.append(f"{checked.path}: and {found.faults_count - SHOWN_MAX:,} more")
     if found.unfinished:
@@ -211,7 +212,8 @@ def said_lines(checked: Checked) -> list[str]:
     return lines
 
 
-def _fault_text(fault: Fault) -> str:
+def fault_text(fault: Fault) -> str:
+    """Where something is in its file, and what is wrong with it."""
     first, last = fault.stretch.line, fault.stretch.line + fault.stretch.lines - 1
     where = f"line {first:,}" if first == last else f"lines {first:,} to {last:,}"
     return f"{where}: {fault.kind}: {fault.reason}"
@@ -276,9 +278,9 @@ def repair(arguments: argparse.Namespace) -> int:
         return 0
     for recovered in done.recovered:
         text = f"recovered, {plural(recovered.events, 'event')} kept"
-        print_line(f"{recovered.name}: {text}{_set_aside(recovered.faults)}")
+        print_line(f"{recovered.name}: {text}{set_aside_text(recovered.faults)}")
     for name, faults in done.mended.items():
-        print_line(f"{name}: mended{_set_aside(faults)}")
+        print_line(f"{name}: mended{set_aside_text(faults)}")
     if not done.recovered and not done.mended:
         warn("there was nothing to repair")
     elif done.mended or any(recovered.faults for recovered in done.recovered):
@@ -286,18 +288,21 @@ def repair(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _set_aside(faults: int) -> str:
+def set_aside_text(faults: int) -> str:
+    """The end of a sentence about a file."""
     return f", {plural(faults, 'piece')} set aside" if faults else ""
 
 
 def _repaired_fields(done: Repaired) -> dict[str, Any]:
     return {
-        "recovered": [
-            {"file": str(recovered.name), "events": recovered.events, "set_aside": recovered.faults}
-            for recovered in done.recovered
-        ],
+        "recovered": [recovered_fields(recovered) for recovered in done.recovered],
         "mended": [{"file": name, "set_aside": faults} for name, faults in done.mended.items()],
     }
+
+
+def recovered_fields(recovered: Recovered) -> dict[str, Any]:
+    """What became of a file that a crash left, for programs."""
+    return {"file": str(recovered.name), "events": recovered.events, "set_aside": recovered.faults}
 
 
 def plural(count: int, noun: str) -> str:
