@@ -12,17 +12,19 @@ from typing import Any
 
 import pytest
 
-from forebay import open_log
+from forebay import Append, Settlement, open_log
 from forebay.app.cli import main
-from forebay.model import Block, Message, mint
+from forebay.failover.outcomes import Settled, entry_of
+from forebay.model import Block, Message, bitmap, mint
 from forebay.spool.disk import RealDisk
 from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
 from forebay.spool.names import Prefix
 from forebay.spool.settings import SpoolSettings
 from forebay.spool.spool import Spool
+from tests.integration.http_wire import ask
 from tests.integration.key_steps import KeyForTest, add_key
 from tests.integration.terminal import Terminal
-from tests.servers import ForebayServer, environment
+from tests.servers import ForebayServer, PostgresServer, environment
 
 HOURS = SpoolSettings(file_seconds_max=3600.0, events_per_file=100, reserve_bytes=0)
 ORIGINAL = (
@@ -49,6 +51,12 @@ def forebay(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProc
     assert done.returncode == status, done.stdout + done.stderr
     assert "Traceback" not in done.stderr
     return done
+
+
+def started(*arguments: str | Path) -> subprocess.Popen[str]:
+    """A command that is still running."""
+    command = [sys.executable, "-m", "forebay.app.cli", *map(str, arguments)]
+    return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
 
 
 def said(*arguments: str | Path, status: int = 0) -> Any:
@@ -257,6 +265,29 @@ async def test_a_folder_of_a_dead_server_that_is_replayed_twice_is_written_once(
     assert "there was nothing to replay" in forebay("spool", "replay", copy, "--store", url).stderr
 
 
+async def test_outcomes_of_tasks_go_into_their_log_if_that_is_asked_for(tmp_path: Path) -> None:
+    folder, url = tmp_path / "spool", url_of(tmp_path / "log.db")
+    async with open_log(url) as log:
+        queue = await log.create_queue("orders")
+        group = await log.create_group(queue, "workers")
+        await log.commit([Append.of(queue, [Message(b"done"), Message(b"left")])])
+        (claim,) = (await log.claim(group, "a server")).claims
+    settled = Settled((Settlement(
+        group=group.number, token=claim.token, first=claim.first, count=claim.count, done=bitmap.of([0], 2),
+    ),))  # fmt: skip
+    await spooled(folder, [entry_of(settled)], prefix="settle")
+    shutil.copytree(folder, tmp_path / "copy")
+    left = forebay("spool", "replay", folder, "--store", url, status=1)
+    assert "if --store is that log, add --outcomes" in left.stderr
+    for name in ("spool", "copy"):
+        found = said("spool", "replay", tmp_path / name, "--store", url, "--outcomes")
+        assert (found["settlements"], found["late"], found["refused"]) == (1, 0, 0)
+    (row,) = said("ledger", "--store", url)
+    assert (row["accepted"], row["done"], row["difference"]) == (2, 1, 0)
+    served = forebay("spool", "replay", folder, "--store", "http://127.0.0.1:1", "--outcomes", status=3)
+    assert "outcomes of tasks can't go through a server; name its log" in served.stderr
+
+
 async def test_with_keep_the_files_stay_and_can_be_replayed_again(tmp_path: Path) -> None:
     folder, url = tmp_path / "spool", url_of(tmp_path / "log.db")
     await spooled(folder, orders(0, 30))
@@ -337,11 +368,12 @@ async def test_a_folder_goes_to_a_server_with_a_key_and_without_one_nothing_is_l
     assert "no valid API key" in refused.stderr.splitlines()[-1]
     assert content(folder) == before
     run = forebay("spool", "replay", folder, "--store", server.url, "--key", key.text, status=1)
-    assert "stays where it is: outcomes of tasks go into a log only" in run.stderr
+    assert "stays where it is: outcomes of tasks are for the log" in run.stderr
     assert [row["state"] for row in said("spool", "list", folder)["files"]] == ["finished"]
     assert await payloads(server.store_url, "orders") == [numbers(50)]
 
 
+@pytest.mark.slow
 async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     tmp_path: Path, guarded: tuple[ForebayServer, KeyForTest]
 ) -> None:
@@ -349,11 +381,7 @@ async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     folder, last = tmp_path / "spool", 3_000
     await spooled(folder, orders(0, last, 1))
     address = ("--store", server.url, "--key", key.text)
-    command = ["spool", "replay", str(folder), *address, "--retry-for", "0s"]
-    with subprocess.Popen(
-        [sys.executable, "-m", "forebay.app.cli", *command],
-        env=environment(), stderr=subprocess.PIPE, text=True,
-    ) as run:  # fmt: skip
+    with started("spool", "replay", folder, *address, "--retry-for", "0s") as run:
         assert run.stderr is not None
         deadline = time.monotonic() + 60
         while len(list(folder.glob("*.buf"))) > 25:  # of 30
@@ -370,10 +398,41 @@ async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     assert await payloads(server.store_url, "orders") == [numbers(last)]
 
 
+async def test_the_disk_of_a_server_that_died_in_an_outage_brings_back_all_that_it_had_acknowledged(
+    tmp_path: Path,
+) -> None:
+    database = PostgresServer("wheel-18")
+    with database:
+        database.start()
+        dsn = database.create_database()
+        server = ForebayServer(dsn)
+        try:
+            server.start()
+            push(server, 0)
+            database.stop("immediate")
+            assert [push(server, number) for number in range(1, 8)] == ["spool"] * 7
+            server.kill()
+            shutil.copytree(server.data / "spool", tmp_path / "spool")
+        finally:
+            server.close()
+        database.start()
+        for _ in range(2):
+            found = said("spool", "replay", tmp_path / "spool", "--store", dsn, "--keep")
+            assert (found["messages"], found["left"]) == (7, {})
+        assert await payloads(dsn, "orders") == [numbers(8)]
+
+
+def push(server: ForebayServer, number: int) -> str:
+    """Push one message; where it is then."""
+    answer = ask(server.port, "POST", "/v1/queues/orders/messages", [{"payload": number}])
+    assert answer.status == 201, answer
+    where: str = answer.json()["durable"]
+    return where
+
+
 async def test_replay_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
-    for begin in range(0, 40_000, 10_000):
-        await spooled(folder, orders(begin, begin + 10_000, 1_000))
+    await spooled(folder, orders(0, 40_000, 10_000))
     url = url_of(tmp_path / "log.db")
     with Terminal(["spool", "replay", str(folder), "--store", url], tmp_path, columns=150) as terminal:
         terminal.wait_for("━")

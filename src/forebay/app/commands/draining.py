@@ -38,8 +38,8 @@ __all__ = ["KnownOnly", "Options", "Outcome", "StoreGoneError", "drain", "in_ord
 
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
-NO_LOG: Final = (
-    "outcomes of tasks go into a log only; name it with --store sqlite:///file.db or postgresql://..."
+NO_OUTCOMES: Final = (
+    "outcomes of tasks are for the log that the server worked on; if --store is that log, add --outcomes"
 )
 _START: Final = Place()
 T = TypeVar("T")
@@ -239,9 +239,13 @@ async def _patiently(work: Callable[[], Awaitable[T]], seconds: float) -> T:
 
 
 def in_order(files: Sequence[FileName], failed: Sequence[FileName]) -> list[tuple[FileName, bool]]:
-    """All files, oldest first, and whether each is among the failed; those came before the rest of theirs."""
+    """All files, and whether each is among the failed, in the order in which they are replayed.
+
+    Outcomes of tasks come first, as in a server: what is done shall not be handed out again. Then the oldest
+    file comes first, and what was refused of a file before the rest of it.
+    """
     found = [*((name, True) for name in failed), *((name, False) for name in files)]
-    return sorted(found, key=lambda pair: pair[0])
+    return sorted(found, key=lambda pair: (pair[0].prefix != "settle", pair[0]))
 
 
 async def drain(
@@ -288,7 +292,7 @@ class _Draining:
         path = _path(name, failed=failed)
         if name.prefix == "settle":
             if self._settle is None:
-                self._outcome.leave(path, NO_LOG)
+                self._outcome.leave(path, NO_OUTCOMES)
             else:
                 await self._settle_all(self._settle, name, failed=failed)
         elif not failed:

@@ -8,7 +8,7 @@ says how far it came.
 import argparse
 import asyncio
 from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from forebay.app.commands.arguments import duration
 from forebay.app.commands.draining import KnownOnly, Options, Outcome, Settle, StoreGoneError, drain
@@ -23,11 +23,13 @@ from forebay.app.commands.spool import (
     said_lines,
     set_aside_text,
 )
+from forebay.failover import outcomes
 from forebay.failover.sinks import LogSink, Sink, StoreSink
 from forebay.log.seam import Log
 from forebay.model import Rejected
 from forebay.spool.checking import list_files
 from forebay.spool.disk import RealDisk
+from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FAILED
 from forebay.spool.recovering import recover
 from forebay.store.seam import Store
@@ -42,6 +44,10 @@ def declare_replay(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--no-create", action="store_true", help="set aside what is for queues that aren't there"
     )
+    parser.add_argument(
+        "--outcomes", action="store_true",
+        help="replay what became of tasks, too: only into the very log that the server worked on",
+    )  # fmt: skip
     parser.add_argument("--keep", action="store_true", help="leave the files where they are")
     parser.add_argument("--dry-run", action="store_true", help="say what it would do, and change nothing")
     parser.add_argument(
@@ -56,6 +62,9 @@ def replay(arguments: argparse.Namespace) -> int:
     if store_url(arguments).partition("://")[0] == "memory":
         text = "memory:// forgets everything when this ends"
         raise Rejected(text, hint="name a server, sqlite:///file.db or postgresql://...")
+    if arguments.outcomes and is_served(arguments):
+        text = "outcomes of tasks can't go through a server"
+        raise Rejected(text, hint="name its log: --store sqlite:///file.db or postgresql://...")
     return (_replay_to_server if is_served(arguments) else _replay_to_log)(arguments)
 
 
@@ -75,8 +84,11 @@ async def _replay_to_log(log: Log, arguments: argparse.Namespace) -> int:
     async def known() -> set[str]:
         return {queue.name for queue in await log.queues()}
 
+    async def settle(entries: Sequence[SpooledSettlement]) -> int:
+        return await outcomes.replay(log, entries)
+
     sink = LogSink(log, create_queues=not arguments.no_create)
-    return await _replay(arguments, sink, known, settle=None)
+    return await _replay(arguments, sink, known, settle=settle if arguments.outcomes else None)
 
 
 async def _replay(

@@ -77,10 +77,10 @@ def outcome() -> Outcome:
     return Outcome("sqlite:///x.db", "spool")
 
 
-def test_the_oldest_file_comes_first_and_what_was_refused_before_the_rest_of_its_file() -> None:
-    one, two, three = name_of(1), name_of(2, "qos0"), name_of(3)
-    assert in_order([one, two, three], [three, two]) == [
-        (one, False), (two, True), (two, False), (three, True), (three, False),
+def test_outcomes_come_first_then_the_oldest_and_what_was_refused_before_the_rest_of_its_file() -> None:
+    one, two, three, settled = name_of(1), name_of(2, "qos0"), name_of(3), name_of(4, "settle")
+    assert in_order([one, two, three, settled], [three, two]) == [
+        (settled, False), (one, False), (two, True), (two, False), (three, True), (three, False),
     ]  # fmt: skip
 
 
@@ -237,7 +237,7 @@ async def test_outcomes_of_tasks_go_into_a_log_in_order_and_what_it_can_not_read
     assert sorted(disk.list("failed")) == [str(name), f"{name.stem}.reasons"]
 
 
-async def test_outcomes_of_tasks_stay_where_they_are_without_a_log(
+async def test_outcomes_of_tasks_stay_where_they_are_unless_they_are_asked_for(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     disk, found, name = SimulatedDisk(), outcome(), name_of(1, "settle")
@@ -252,7 +252,10 @@ async def test_outcomes_of_tasks_stay_where_they_are_without_a_log(
         [b"1"],
         False,
     )
-    assert f"{name} stays where it is: outcomes of tasks go into a log only" in capsys.readouterr().err
+    assert (
+        f"{name} stays where it is: outcomes of tasks are for the log that the server worked on"
+        in capsys.readouterr().err
+    )
 
 
 async def test_what_is_wrong_is_not_said_without_end(capsys: pytest.CaptureFixture[str]) -> None:
