@@ -79,7 +79,10 @@ def list_files(disk: Disk) -> list[Listed]:
         found: list[tuple[FileName, State, int | None]] = [
             *((name, "finished", _size(disk, str(name))) for name in sort_names(names, "finished")),
             *((name, "writing", _size(disk, str(name))) for name in sort_names(names, "writing")),
-            *((name, "failed", _size(disk, f"{FAILED}/{name}")) for name in sort_names(failed, "finished")),
+            *(
+                (name, "failed", _size(disk, _path(name, failed=True)))
+                for name in sort_names(failed, "finished")
+            ),
         ]
     return [Listed(name, state, size) for name, state, size in found if size is not None]
 
@@ -105,7 +108,7 @@ def verify(disk: Disk, name: FileName, *, failed: bool = False) -> Verified:
     queues: dict[str, int] = {}
     faults: list[Fault] = []
     with translated("read"):
-        file = disk.open(f"{FAILED}/{name}" if failed else str(name))
+        file = disk.open(_path(name, failed=failed))
         try:
             size = file.size()  # before: what is appended while this reads is no more than its end
             for item in walk(file, Assembler(name, 0)):
@@ -143,18 +146,20 @@ def repair(disk: Disk, *, clock: Clock | None = None) -> Repaired:
         recovered = recover(disk, clock=clock)
         with translated("repaired"):
             mended = {
-                str(name): _mend(disk, name, clock.now()) for name in sort_names(disk.list(), "finished")
+                _path(name, failed=failed): _mend(disk, name, clock.now(), failed=failed)
+                for failed in (False, True)
+                for name in sort_names(disk.list(FAILED if failed else ""), "finished")
             }
         return Repaired(recovered, {name: count for name, count in mended.items() if count})
     finally:
         lock.close()
 
 
-def _mend(disk: Disk, name: FileName, now: int) -> int:
+def _mend(disk: Disk, name: FileName, now: int, *, failed: bool) -> int:
     """Set aside the faults of a file, and say how many there were."""
     faults: list[Fault] = []
     partial: list[Found] = []
-    file = disk.open(str(name))
+    file = disk.open(_path(name, failed=failed))
     try:
         for item in walk(file, Assembler(name, now)):
             if isinstance(item, Fault):
@@ -164,8 +169,12 @@ def _mend(disk: Disk, name: FileName, now: int) -> int:
     finally:
         file.close()
     if faults:
-        rewrite(disk, name, faults, now, partial)
+        rewrite(disk, name, faults, now, partial, failed=failed)
     return len(faults)
+
+
+def _path(name: FileName, *, failed: bool) -> str:
+    return f"{FAILED}/{name}" if failed else str(name)
 
 
 def _size(disk: Disk, name: str) -> int | None:

@@ -43,26 +43,36 @@ def recover(disk: Disk, *, clock: Clock | None = None) -> list[Recovered]:
         return [_recover(disk, name, clock.now()) for name in sort_names(disk.list(), "writing")]
 
 
-def rewrite(disk: Disk, name: FileName, faults: list[Fault], now: int, partial: Sequence[Found] = ()) -> None:
+def rewrite(
+    disk: Disk,
+    name: FileName,
+    faults: list[Fault],
+    now: int,
+    partial: Sequence[Found] = (),
+    *,
+    failed: bool = False,
+) -> None:
     """Replace a file by a finished one without these faults, which are set aside first.
 
-    Of the blocks in `partial`, which are damaged, what could be read is written anew.
+    Of the blocks in `partial`, which are damaged, what could be read is written anew. With `failed` it is the
+    file of that name in `failed`.
     """
-    file = disk.open(str(name))
+    folder = FAILED if failed else ""
+    path, copy, finished = (f"{folder}/{n}".lstrip("/") for n in (name, _copy_name(name), name.finished))
+    file = disk.open(path)
     try:
-        keep_faults(disk, name, file, faults, path=str(name), now=now)
-        copy = _copy_name(name)
+        keep_faults(disk, name, file, faults, path=path, now=now)
         kept = _copy_without(disk, copy, file, [*faults, *partial])
     finally:
         file.close()
     if kept:
-        disk.rename(copy, str(name.finished))
-        disk.sync_folder()
+        disk.rename(copy, finished)
+        disk.sync_folder(folder)
     else:
         disk.remove(copy)
     if name.state == "writing" or not kept:
-        disk.remove(str(name))
-    disk.sync_folder()
+        disk.remove(path)
+    disk.sync_folder(folder)
 
 
 def _recover(disk: Disk, name: FileName, now: int) -> Recovered:
@@ -151,7 +161,8 @@ def _copy_name(name: FileName) -> str:
 
 def _drop_half_copies(disk: Disk) -> None:
     """Remove the copies that a crash left: what they were made of is still there."""
-    for name in disk.list():
-        stem, _, ending = name.rpartition(".")
-        if ending == "copy" and parse_name(f"{stem}.buf"):  # nobody else's
-            disk.remove(name)
+    for folder in ("", FAILED):
+        for name in disk.list(folder):
+            stem, _, ending = name.rpartition(".")
+            if ending == "copy" and parse_name(f"{stem}.buf"):  # nobody else's
+                disk.remove(f"{folder}/{name}".lstrip("/"))

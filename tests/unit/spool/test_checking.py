@@ -104,6 +104,20 @@ def test_lines_that_a_repair_has_emptied_are_no_events(chunk: int, monkeypatch: 
     assert Reader(disk).count(NAME) == 3
 
 
+def test_what_was_refused_is_mended_where_it_is() -> None:
+    disk = SimulatedDisk()
+    disk.make_folder("failed")
+    disk.put(f"failed/{NAME}", lines_of(block_of(1)) + b"{\n" + lines_of(block_of(2)))
+    disk.put(f"failed/{NAME.stem}.copy", b"half")
+    assert not verify(disk, NAME, failed=True).is_sound
+    assert repair(disk).mended == {f"failed/{NAME}": 1}
+    found = verify(disk, NAME, failed=True)
+    assert (found.is_sound, found.messages) == (True, 3)
+    assert sorted(disk.list("failed")) == [f"{NAME.stem}.bad", str(NAME), f"{NAME.stem}.reasons"]
+    assert disk.content(f"failed/{NAME.stem}.bad") == b"{\n"
+    assert disk.list() == []
+
+
 def test_a_repair_removes_no_copies_but_its_own() -> None:
     disk = put(lines_of(block_of(1)))
     disk.put("holiday.copy", b"mine")
