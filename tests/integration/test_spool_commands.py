@@ -3,6 +3,7 @@
 import json
 import re
 import shutil
+import signal
 import subprocess
 import sys
 import time
@@ -226,10 +227,12 @@ def url_of(path: Path) -> str:
 async def payloads(url: str, *queues: str) -> list[list[bytes]]:
     """What is in queues of a log, in order."""
     async with open_log(url) as log:
-        found = []
+        found: list[list[bytes]] = []
         for name in queues:
-            blocks = await log.read(await log.queue(name), 1)
-            found.append([message.payload for block in blocks for message in block.decode()])
+            queue = await log.queue(name)
+            found.append([])
+            while blocks := await log.read(queue, len(found[-1]) + 1):
+                found[-1] += [message.payload for block in blocks for message in block.decode()]
         return found
 
 
@@ -373,6 +376,30 @@ async def test_a_folder_goes_to_a_server_with_a_key_and_without_one_nothing_is_l
     assert await payloads(server.store_url, "orders") == [numbers(50)]
 
 
+def wait_until_left(folder: Path, files: int, run: subprocess.Popen[str]) -> None:
+    """Return when so many files of a folder are still to be replayed."""
+    deadline = time.monotonic() + 60
+    while len(list(folder.glob("*.buf"))) > files:
+        assert time.monotonic() < deadline
+        assert run.poll() is None
+
+
+async def test_an_interrupt_says_how_far_it_came_and_running_it_again_goes_on(tmp_path: Path) -> None:
+    folder, url, last = tmp_path / "spool", url_of(tmp_path / "log.db"), 30_000
+    await spooled(folder, orders(0, last, 100))
+    with started("spool", "replay", folder, "--store", url) as run:
+        assert run.stderr is not None
+        wait_until_left(folder, 290, run)  # of 300
+        run.send_signal(signal.SIGINT)
+        said_last = run.stderr.read().splitlines()[-1]
+        assert run.wait(60) == 130
+    assert re.search(r"[\d,]+ of 30,000 events were looked at; run it again, and it goes on", said_last)
+    left = len(list(folder.glob("*.buf")))
+    assert 0 < left <= 290
+    assert said("spool", "replay", folder, "--store", url)["messages"] == left * 100
+    assert await payloads(url, "orders") == [numbers(last)]
+
+
 @pytest.mark.slow
 async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     tmp_path: Path, guarded: tuple[ForebayServer, KeyForTest]
@@ -383,10 +410,7 @@ async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     address = ("--store", server.url, "--key", key.text)
     with started("spool", "replay", folder, *address, "--retry-for", "0s") as run:
         assert run.stderr is not None
-        deadline = time.monotonic() + 60
-        while len(list(folder.glob("*.buf"))) > 25:  # of 30
-            assert time.monotonic() < deadline
-            assert run.poll() is None
+        wait_until_left(folder, 25, run)
         server.kill()
         lines = run.stderr.read().splitlines()
         assert run.wait(60) == 3
