@@ -83,7 +83,10 @@ class Reader:
                 self._disk.sync_folder(FAILED if failed else "")
 
     def count(self, name: FileName, *, failed: bool = False) -> int:
-        """How many lines a file has, which is how many events; quick, since none is looked at."""
+        """How many lines a file has, which is how many events; quick, since none is looked at.
+
+        Empty ones don't count: they stand where a repair has left something out.
+        """
         with translated("read"):
             return self._count(_path(name, failed=failed))
 
@@ -91,8 +94,13 @@ class Reader:
         file = self._disk.open(path)
         try:
             lines = offset = 0
+            begun = False
             while chunk := file.read_at(offset, _CHUNK_BYTES):
-                lines += chunk.count(b"\n")
+                *whole, last = chunk.split(b"\n")
+                if whole:
+                    lines += len(whole) - whole.count(b"") + (begun and not whole[0])
+                    begun = False
+                begun |= bool(last)
                 offset += len(chunk)
             return lines
         finally:
