@@ -18,14 +18,15 @@ from forebay.model import (
     BLOCK_MESSAGES_CEILING,
     Block,
     Conflict,
+    Forbidden,
     ForebayError,
     Rejected,
     TooLarge,
+    Unauthorized,
     Unavailable,
     UnknownQueue,
 )
 from forebay.spool.lines import derive_id
-from forebay.store.seam import Store
 from forebay.store.values import DEFAULT_GROUP
 
 T = TypeVar("T")
@@ -132,12 +133,34 @@ async def answered(log: Log, work: Awaitable[T], seconds: float) -> T:
         raise Unavailable(f"no answer within {seconds:g} seconds", retry_after_seconds=1.0) from None
 
 
-class StoreSink:
-    """Writes blocks one by one, queues side by side: to a server, or to a store of any kind."""
+class Target(Protocol):
+    """What `StoreSink` asks of a store."""
 
-    def __init__(self, store: Store, *, create_queues: bool = True) -> None:
+    async def append(self, queue: str, block: Block) -> object:
+        """Write a block."""
+        ...
+
+    async def create_queue(self, name: str) -> object:
+        """Make a queue."""
+        ...
+
+    async def queue(self, name: str) -> Queue:
+        """What is known of a queue."""
+        ...
+
+
+class StoreSink:
+    """Writes blocks one by one, queues side by side: to a server, or to a store of any kind.
+
+    A key that is refused is no fault of the messages: the server counts as away then, and they wait. Where
+    the key is good for others, it is those of these queues that are refused.
+    """
+
+    def __init__(self, store: Target, *, create_queues: bool = True) -> None:
         self._store = store
         self._create_queues = create_queues
+        self._is_welcome = False
+        """Whether anything was taken: then the key is good for something."""
 
     async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks."""
@@ -150,14 +173,25 @@ class StoreSink:
             for place in places:
                 refused.extend(_moved(await self._write(*blocks[place]), place))
 
-        await asyncio.gather(*map(write_queue, by_queue.values()))
+        ends = await asyncio.gather(*map(write_queue, by_queue.values()), return_exceptions=True)
+        for end in ends:  # nobody goes on writing behind the back of whoever begins again
+            if isinstance(end, BaseException):
+                raise end
         return refused
 
     async def _write(self, name: str, block: Block) -> list[Refused]:
         try:
             await self._append(name, block)
+        except (Unauthorized, Forbidden) as error:
+            if self._is_welcome and isinstance(error, Forbidden):
+                return [Refused(0, block, error)]
+            text = f"the key is refused, and what is spooled waits for a better one: {error.message}"
+            raise Unavailable(text, hint=error.hint) from error
         except (Rejected, Conflict) as error:
+            if parts := await self._parts(name, block, error):
+                return [refused for part in parts for refused in await self._write(name, part)]
             return await _isolate(self, name, block, error)
+        self._is_welcome = True
         return []
 
     async def _append(self, name: str, block: Block) -> None:
@@ -168,14 +202,16 @@ class StoreSink:
                 raise
             await self._store.create_queue(name)
             await self._append(name, block)
-        except Rejected:
-            if len(block.partition_table) == 1:
-                raise
+
+    async def _parts(self, name: str, block: Block, error: ForebayError) -> Sequence[Block]:
+        """What a block has to be divided into for an ordered queue, if that may be why it was refused."""
+        if len(block.partition_table) == 1 or type(error) is not Rejected:
+            return ()
+        try:
             queue = await self._store.queue(name)
-            if not queue.settings.ordered:
-                raise
-            for part in _fitting(queue, block):
-                await self._store.append(name, part)
+        except Forbidden:  # the key is for pushing only, and halves of halves come to the same
+            return ()
+        return _fitting(queue, block) if queue.settings.ordered else ()
 
 
 def _fitting(queue: Queue, block: Block) -> Sequence[Block]:
