@@ -25,13 +25,17 @@ from forebay.failover.settings import FailoverSettings
 from forebay.failover.sinks import Addressed, Refused, StoreSink
 from forebay.failover.status import SpoolStatus
 from forebay.log.values import Appended, Queue
-from forebay.model import Block, Clock, ForebayError, Limits, Rejected, TooMany, Unavailable
+from forebay.model import Block, Clock, Forbidden, ForebayError, Limits, Rejected, TooMany, Unavailable
 from forebay.spool.disk import RealDisk
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
 ATTEMPTS: Final = 2
 """How often a block is sent before it is (still) spooled: of connections that are kept one may be cut."""
+
+
+class ForOthersError(Rejected):
+    """The key is good for something, and not for this queue."""
 
 
 class Post(Protocol):
@@ -45,15 +49,22 @@ class Post(Protocol):
 
 
 class Server:
-    """The server behind a client, for the spool: who answers in its place refuses nothing."""
+    """The server behind a client, for the spool: who answers in its place refuses nothing.
+
+    A key that nothing was taken from counts as not good at all, and everything waits for a better one. Where
+    something was, only what is for queues that the key isn't for is set aside: it would hold up all others.
+    """
 
     def __init__(self, post: Post, queue: Callable[[str], Awaitable[Queue]]) -> None:
         self._post = post
         self._queue = queue
+        self._is_welcome = False
 
     async def send(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Write a block, or say soon why not."""
-        return await _answered(self._post(queue, block, body, ATTEMPTS))
+        appended = await _answered(self._post(queue, block, body, ATTEMPTS))
+        self._is_welcome = True
+        return appended
 
     async def append(self, queue: str, block: Block) -> Appended:
         """Write a block that was spooled. Who is told to ask less often asks less often.
@@ -67,6 +78,10 @@ class Server:
             except TooMany as error:
                 asked = error.retry_after_seconds or 0.0
                 await asyncio.sleep(pause_seconds(0, random(), asked))  # noqa: S311 - it only spreads
+            except Forbidden as error:
+                if not self._is_welcome:
+                    raise
+                raise ForOthersError(error.message, hint=error.hint) from error
 
     async def queue(self, name: str) -> Queue:
         """What is known of a queue."""

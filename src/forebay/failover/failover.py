@@ -285,20 +285,20 @@ class Failover:
         way = self._way
         if way is None:
             return
-        outage = self.health.outages
+        change = self.health.changes
         if not self.health.is_healthy:
             await way.ping()
         if self._appended or self._buffer.spooled:
             await self._spool.flush()
         while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
             for name in files:
-                await self._replay(name, way, outage)
-        await self._recover(way, outage)
+                await self._replay(name, way, change)
+        await self._recover(way, change)
         if self._guard is not None and self._guard.waiting and self.health.is_healthy:
             await way.catch_up()
         await self._tidy()
 
-    async def _replay(self, name: FileName, way: Way, outage: int) -> None:
+    async def _replay(self, name: FileName, way: Way, change: int) -> None:
         replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
         loop = asyncio.get_running_loop()
         began, live = loop.time(), self._live
@@ -306,7 +306,7 @@ class Failover:
         async def told(found: Sequence[Found], written: Replayed) -> None:
             nonlocal began, live
             self._account(name, found, written)
-            await self._recover(way, outage)
+            await self._recover(way, change)
             self._say_progress()
             if self._live != live:  # somebody pushes directly: his is half of the time
                 await asyncio.sleep(loop.time() - began)
@@ -332,12 +332,12 @@ class Failover:
             done = total - pending
             logger.info("replay: progress %d/%d events (%.1f%%)", done, total, 100 * done / total)
 
-    async def _recover(self, way: Way, outage: int) -> None:
-        """The log has answered since this outage began, and took what there was: it is back.
+    async def _recover(self, way: Way, change: int) -> None:
+        """The log has answered since it was lost, and took what there was: it is back.
 
         What must come before everything else comes first. It may have been lost again meanwhile.
         """
-        if self.health.is_healthy or self.health.outages != outage:
+        if self.health.is_healthy or self.health.changes != change:
             return
         await way.catch_up()
         self._backlog.begin()

@@ -3,7 +3,7 @@
 Invariants: a file is removed when all that it holds is in the log, or was set aside with its reason; what is
 interrupted is replayed from the file's beginning, which changes nothing that is there already; memory is
 bounded by two pages, whatever the file. Only messages are replayed: what became of tasks is the business of
-`FailoverLog`, and left out here.
+`FailoverLog`, and set aside here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from forebay.spool.reader import Reader
 from forebay.spool.scanning import Found, Page, Place
 
 PAGE_BYTES: Final = 8 << 20
+STRAY: Final = "what became of tasks belongs into a file of its own, settle_*.buf"
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -52,6 +53,9 @@ class Replayer:
         total = Replayed()
         async for found in self._pages(name, failed=False):
             written, refused = await self._write(found)
+            strays = [each for each in found if not isinstance(each.entry, SpooledBlock)]
+            if strays:
+                await asyncio.to_thread(self._reader.refuse, name, strays, STRAY)
             for each in refused:
                 part = [_part_of(found, each)]
                 await asyncio.to_thread(self._reader.refuse, name, part, str(each.error))

@@ -152,15 +152,12 @@ class Target(Protocol):
 class StoreSink:
     """Writes blocks one by one, queues side by side: to a server, or to a store of any kind.
 
-    A key that is refused is no fault of the messages: the server counts as away then, and they wait. Where
-    the key is good for others, it is those of these queues that are refused.
+    A key that isn't good is raised, like a store that is away.
     """
 
     def __init__(self, store: Target, *, create_queues: bool = True) -> None:
         self._store = store
         self._create_queues = create_queues
-        self._is_welcome = False
-        """Whether anything was taken: then the key is good for something."""
 
     async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks."""
@@ -182,16 +179,12 @@ class StoreSink:
     async def _write(self, name: str, block: Block) -> list[Refused]:
         try:
             await self._append(name, block)
-        except (Unauthorized, Forbidden) as error:
-            if self._is_welcome and isinstance(error, Forbidden):
-                return [Refused(0, block, error)]
-            text = f"the key is refused, and what is spooled waits for a better one: {error.message}"
-            raise Unavailable(text, hint=error.hint) from error
+        except (Unauthorized, Forbidden):
+            raise  # no message is to blame for the key
         except (Rejected, Conflict) as error:
             if parts := await self._parts(name, block, error):
                 return [refused for part in parts for refused in await self._write(name, part)]
             return await _isolate(self, name, block, error)
-        self._is_welcome = True
         return []
 
     async def _append(self, name: str, block: Block) -> None:
