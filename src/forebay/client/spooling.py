@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import random
 from types import TracebackType
-from typing import Final, Protocol, Self, TypeVar
+from typing import Final, Self, TypeVar
 
 from forebay.client.calling import Ask, Caller, NotForebayError
 from forebay.client.pausing import pause_seconds
@@ -34,18 +34,12 @@ ATTEMPTS: Final = 2
 """How often a block is sent before it is (still) spooled: of connections that are kept one may be cut."""
 
 
+Post = Callable[[str, Block, bytes | None, int], Awaitable[Appended]]
+"""Sends a block past the spool: the queue, the block, its body where that is known, and how often."""
+
+
 class ForOthersError(Rejected):
     """The key is good for something, and not for this queue."""
-
-
-class Post(Protocol):
-    """Sends a block, past the spool."""
-
-    def __call__(
-        self, queue: str, block: Block, body: bytes | None, attempts_max: int
-    ) -> Awaitable[Appended]:
-        """Where its messages are."""
-        ...
 
 
 class Server:
