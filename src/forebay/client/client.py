@@ -2,7 +2,8 @@
 
 Invariants: what returns has happened, as with a store in this process; errors are the same; a push keeps its
 block id through all attempts, so it is one write, also where it is spooled first. What is sent again, and
-what that means, is in docs/adr/0015-what-a-client-may-repeat.md.
+what that means, is in docs/adr/0015-what-a-client-may-repeat.md. It is long because it holds all verbs of the
+seam, to be read beside it.
 """
 
 from __future__ import annotations
