@@ -76,7 +76,8 @@ class Health:
     def _tell(self) -> None:
         now = asyncio.get_running_loop().time()
         for timeout in self._calls:
-            timeout.reschedule(now)
+            if not timeout.expired():  # it ends by itself, and can't be told twice
+                timeout.reschedule(now)
         for told in self.lost:
             told()
 
