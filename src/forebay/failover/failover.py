@@ -100,6 +100,8 @@ class Failover:
         self._guard: FailoverLog | None = None
         self._announce: Callable[[int], Awaitable[None]] | None = None
         self._appending = self._appended = self._live = 0
+        self._through: dict[FileName, int] = {}
+        """Entries that are accounted for, of files whose replay is not over: it may begin anew."""
         self._flushed = self._failed = self._said_from = 0
         self._say_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -302,10 +304,13 @@ class Failover:
     ) -> None:
         loop = asyncio.get_running_loop()
         began, live = loop.time(), self._live
+        seen = 0
 
         async def told(found: Sequence[Found], written: Replayed) -> None:
-            nonlocal began, live
-            self._account(name, found, written)
+            nonlocal began, live, seen
+            seen += len(found)
+            if self._is_news(name, seen):
+                self._account(name, found, written)
             await recover()
             self._say_progress()
             if self._live != live:  # somebody pushes directly: his is half of the time
@@ -313,6 +318,7 @@ class Failover:
             began, live = loop.time(), self._live
 
         replayed = await replayer.replay(name, told, following=following)
+        self._through.pop(name, None)
         self._before.pop(name, None)
         self._backlog.read(name)
         logger.info("replay complete, deleted file %s: %d events", name, replayed.events)
@@ -342,6 +348,13 @@ class Failover:
         await way.catch_up()
         self._backlog.begin()
         self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
+
+    def _is_news(self, name: FileName, seen: int) -> bool:
+        """Whether a page is through for the first time, which ends after so many entries of its file."""
+        if seen <= self._through.get(name, 0):
+            return False
+        self._through[name] = seen
+        return True
 
     def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
         self._flushed += replayed.events

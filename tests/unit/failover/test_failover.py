@@ -259,6 +259,29 @@ async def test_without_space_a_push_is_refused_and_taken_again_later(log: Outage
     assert await payloads_of(log, "orders") == numbered([0, 2])
 
 
+async def test_what_is_replayed_again_after_another_loss_is_counted_once(
+    tmp_path: Path, log: OutageLog
+) -> None:
+    settings = FailoverSettings(
+        attempt_seconds=0.02, flush_seconds=0.01, file_seconds_max=5.0, batch_events_max=1, reserve_bytes=0
+    )
+    async with site(tmp_path, log, settings) as here:
+        log.mode = "away"
+        for value in range(4):
+            await here.push(value, partition="a")
+        for _ in range(4):
+            log.held, log.free, log.commits = asyncio.Event(), 1, 0
+            log.mode = "there"
+            await here.until(lambda: log.commits == 2 and here.failover.health.is_healthy)
+            assert here.failover.status().pending == 3
+            log.mode = "away"
+            await here.until(lambda: not here.failover.health.is_healthy)
+        log.held, log.mode = None, "there"
+        await here.drained()
+        assert here.failover.status().flushed == 4
+    assert await payloads_of(log, "orders") == numbered(range(4))
+
+
 # Tasks
 
 
