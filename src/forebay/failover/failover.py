@@ -85,6 +85,7 @@ class Failover:
     ) -> None:
         self.health = Health(clock=clock)
         self.health.lost.append(self._on_loss)
+        self.health.found.append(self._on_return)
         self.settings = settings
         self._limits = limits
         self._clock = clock
@@ -178,6 +179,10 @@ class Failover:
 
     def _on_loss(self) -> None:
         self._backlog.move()
+
+    def _on_return(self) -> None:
+        self._backlog.begin()
+        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
 
     # Pushing
 
@@ -346,8 +351,6 @@ class Failover:
         if self.health.is_healthy or self.health.changes != change:
             return
         await way.catch_up()
-        self._backlog.begin()
-        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
 
     def _is_news(self, name: FileName, seen: int) -> bool:
         """Whether a page is through for the first time, which ends after so many entries of its file."""

@@ -32,6 +32,8 @@ class Health:
         """How often it came or went: who found it there may look whether that still holds."""
         self.lost: list[Callable[[], None]] = []
         """Told of each loss."""
+        self.found: list[Callable[[], None]] = []
+        """Told each time that it is there again."""
 
     async def call(self, verb: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
         """Call the log. LogAway if it is away, or doesn't answer within so many seconds."""
@@ -91,6 +93,8 @@ class Health:
             logger.info("database recovery detected, after %.1f seconds", seconds)
         else:
             logger.info("database healthy, normal operation")
+        for told in self.found:
+            told()
 
     def away(self) -> LogAway:
         """What to raise while it is away."""

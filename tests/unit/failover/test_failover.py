@@ -282,6 +282,26 @@ async def test_what_is_replayed_again_after_another_loss_is_counted_once(
     assert await payloads_of(log, "orders") == numbered(range(4))
 
 
+async def test_what_was_pushed_before_the_log_was_found_keeps_nobody_waiting_afterwards(
+    tmp_path: Path,
+) -> None:
+    log = OutageLog()
+    settings = FailoverSettings(
+        attempt_seconds=5.0, flush_seconds=0.01, batch_events_max=10, events_per_file=10, reserve_bytes=0
+    )
+    async with await Failover.open(RealDisk(tmp_path), settings) as failover:
+        for value in range(100):
+            await failover.push("fresh", Block.of([Message(b"%d" % value)]), None)
+        log.held, log.free = asyncio.Event(), 1
+        async with LogStore(failover.guard(log.as_log)) as store, asyncio.timeout(1.0):
+            here = Site(failover, store, log)
+            await here.until(lambda: log.commits == 2)
+            assert (await here.push(100, queue="fresh")).where == "spool"
+            log.held.set()
+            await here.drained()
+    assert await payloads_of(log, "fresh") == numbered(range(101))
+
+
 # Tasks
 
 
