@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
@@ -12,8 +12,8 @@ import pytest
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.log.memory import MemoryLog
-from forebay.log.values import Appended
-from forebay.model import Block, Full, Limits, Message, Rejected, TooLarge
+from forebay.log.values import Appended, Mark, Settlement
+from forebay.model import Block, Full, Limits, Message, Rejected, TooLarge, bitmap
 from forebay.spool.disk import Disk, RealDisk
 from forebay.store.store import LogStore
 from forebay.store.values import Ticket
@@ -375,3 +375,49 @@ async def test_connections_are_dropped_when_the_log_is_lost(tmp_path: Path, log:
         assert log.hang_ups == 1
         log.mode = "there"
         await here.drained()
+
+
+async def test_what_was_settled_before_doesnt_keep_the_rest_of_a_settlement_from_the_log(
+    tmp_path: Path, log: OutageLog
+) -> None:
+    async with site(tmp_path, log) as here:
+        await here.push(*range(3))
+        tasks = await here.store.get_task("orders", 3)
+        lease = tasks[0].lease
+        done = bitmap.of([0], lease.count)
+        first = Settlement(
+            group=lease.group, token=lease.claim, first=lease.first, count=lease.count, done=done
+        )
+        await log.log.commit(settlements=[first])  # its answer reached nobody
+        log.mode = "away"
+        await here.store.done_task(tasks)
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        (queue,) = (await here.store.ledger()).queues
+        (group,) = queue.groups
+        assert (group.done, group.held, group.difference) == (3, 0, 0)
+
+
+async def test_those_who_take_and_settle_in_turns_are_replayed_in_few_writes(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = FailoverSettings(attempt_seconds=0.1, flush_seconds=0.01, reserve_bytes=0)
+    async with site(tmp_path, log, settings) as here:
+        await here.push(*range(50))
+        await here.store.peek("orders")
+        log.mode = "away"
+        marks = 0
+        for _ in range(50):
+            await here.store.done_task(await here.store.get_task("orders"))
+
+        async def mark(said: Sequence[Mark]) -> Sequence[int]:
+            nonlocal marks
+            marks += 1
+            return await log.log.mark(said)
+
+        monkeypatch.setattr(log, "mark", mark, raising=False)
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        (queue,) = (await here.store.ledger()).queues
+        assert queue.groups[0].done == 50
+        assert marks < 10
