@@ -31,8 +31,8 @@ T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
 PATIENCE: Final = 10
 """How much longer than one write the replay of many may take."""
-FEW_FILES: Final = 1
-"""When so many files are left, whoever settles waits for the end."""
+FEW: Final = 100
+"""When so many outcomes are left, whoever settles waits for the end."""
 
 
 class FailoverLog:
@@ -152,32 +152,35 @@ class FailoverLog:
     async def catch_up(self) -> None:
         """Bring all outcomes from the spool to the log, which is back then: nobody adds any in between."""
         await self._spool.flush()
-        while len(files := await self._files()) > FEW_FILES:
-            await self._replay(files)
+        before = None
+        while self.waiting > FEW and (before is None or self.waiting < before):
+            before = self.waiting
+            await self._replay(PATIENCE * self._seconds)
             await self._spool.flush()
         self._may_spool.clear()
         try:
             await self._none_spooling.wait()
             await self._spool.flush()
-            await self._replay(await self._files())
+            await self._replay(self._seconds)  # others wait for it: no longer than for a write of their own
             self.waiting = 0
             self._health.recover()
         finally:
             self._may_spool.set()
 
-    async def _files(self) -> list[FileName]:
-        return await asyncio.to_thread(self._spool.reader.files, "settle")
-
-    async def _replay(self, files: Sequence[FileName]) -> None:
-        for name in files:
+    async def _replay(self, seconds: float) -> None:
+        """Bring what can be read to the log; each page may take so many seconds."""
+        for name in await asyncio.to_thread(self._spool.reader.files, "settle"):
             place: Place | None = Place()
+            told = 0
             while place is not None:
                 page = await asyncio.to_thread(self._spool.reader.read, name, place)
-                await self._tell(name, page.found)
+                told += await self._tell(name, page.found, seconds)
                 place = page.next
             await asyncio.to_thread(self._spool.reader.done, name)
+            self.waiting = max(0, self.waiting - told)
 
-    async def _tell(self, name: FileName, found: Sequence[Found]) -> None:
+    async def _tell(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
+        """Tell the log of a page; how many outcomes it has."""
         entries = []
         for each in found:
             if not isinstance(each.entry, SpooledSettlement):
@@ -189,12 +192,12 @@ class FailoverLog:
                 await _set_aside(self._spool.reader, name, each, str(error))
             else:
                 entries.append(each.entry)
-        late = await answered(self._log, outcomes.replay(self._log, entries), PATIENCE * self._seconds)
-        self.waiting = max(0, self.waiting - len(entries))
+        late = await answered(self._log, outcomes.replay(self._log, entries), seconds)
         if late:
             self.late += late
             text = "%d outcomes came too late: their tasks were handed out by another server meanwhile"
             logger.warning(text, late)
+        return len(entries)
 
 
 async def _set_aside(reader: Reader, name: FileName, found: Found, reason: str) -> None:

@@ -421,3 +421,21 @@ async def test_those_who_take_and_settle_in_turns_are_replayed_in_few_writes(
         (queue,) = (await here.store.ledger()).queues
         assert queue.groups[0].done == 50
         assert marks < 10
+
+
+async def test_who_settles_while_the_log_is_lost_again_on_its_return_waits_no_longer_than_for_a_write(
+    tmp_path: Path, log: OutageLog
+) -> None:
+    settings = FailoverSettings(attempt_seconds=0.2, flush_seconds=0.01, reserve_bytes=0)
+    async with site(tmp_path, log, settings) as here:
+        await here.push(*range(20))
+        tasks = await here.store.get_task("orders", 10)
+        log.mode = "away"
+        await here.store.done_task(tasks[:1])
+        log.held, log.commits = asyncio.Event(), 0
+        log.mode = "there"
+        await here.until(lambda: log.commits == 1)
+        async with asyncio.timeout(1.0):
+            await here.store.done_task(tasks[1:2])
+        log.held.set()
+        await here.drained()
