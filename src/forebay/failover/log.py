@@ -20,7 +20,7 @@ from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
 from forebay.failover.sinks import answered
 from forebay.log.seam import Log, LogAway
 from forebay.log.values import Append, Mark, Receipt, Settlement
-from forebay.model import Corrupt, mint
+from forebay.model import Conflict, Corrupt, Rejected, mint
 from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader
@@ -181,7 +181,7 @@ class FailoverLog:
 
     async def _tell(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
         """Tell the log of a page; how many outcomes it has."""
-        entries = []
+        sound = []
         for each in found:
             if not isinstance(each.entry, SpooledSettlement):
                 await _set_aside(self._spool.reader, name, each, "this is no outcome")
@@ -191,13 +191,27 @@ class FailoverLog:
             except Corrupt as error:
                 await _set_aside(self._spool.reader, name, each, str(error))
             else:
-                entries.append(each.entry)
-        late = await answered(self._log, outcomes.replay(self._log, entries), seconds)
+                sound.append(each)
+        late = await self._tell_of(name, sound, seconds)
         if late:
             self.late += late
             text = "%d outcomes came too late: their tasks were handed out by another server meanwhile"
             logger.warning(text, late)
-        return len(entries)
+        return len(sound)
+
+    async def _tell_of(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
+        """Tell the log of outcomes; how many came too late. What it refuses is set aside alone."""
+        entries = [each.entry for each in found if isinstance(each.entry, SpooledSettlement)]
+        try:
+            return await answered(self._log, outcomes.replay(self._log, entries), seconds)
+        except (Rejected, Conflict, Corrupt) as error:
+            if len(found) == 1:
+                logger.error("an outcome of %s was refused and set aside: %s", name, error)  # noqa: TRY400
+                await _set_aside(self._spool.reader, name, found[0], str(error))
+                return 0
+        half = len(found) // 2
+        late = await self._tell_of(name, found[:half], seconds)
+        return late + await self._tell_of(name, found[half:], seconds)
 
 
 async def _set_aside(reader: Reader, name: FileName, found: Found, reason: str) -> None:

@@ -12,8 +12,8 @@ import pytest
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.log.memory import MemoryLog
-from forebay.log.values import Appended, Mark, Settlement
-from forebay.model import Block, Full, Limits, Message, Rejected, TooLarge, bitmap
+from forebay.log.values import Appended, Claim, Mark, Settlement
+from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, bitmap
 from forebay.spool.disk import Disk, RealDisk
 from forebay.store.store import LogStore
 from forebay.store.values import Ticket
@@ -439,3 +439,25 @@ async def test_who_settles_while_the_log_is_lost_again_on_its_return_waits_no_lo
             await here.store.done_task(tasks[1:2])
         log.held.set()
         await here.drained()
+
+
+async def test_an_outcome_that_the_log_refuses_is_set_aside_and_the_log_is_back(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def recall(*_: object) -> list[Claim]:
+        raise Corrupt("block 1..3 of queue 'orders' can't be read")
+
+    async with site(tmp_path, log) as here:
+        await here.push(*range(3))
+        tasks = await here.store.get_task("orders", 3)
+        log.mode = "away"
+        await here.store.done_task(tasks[:1])
+        await here.store.bury([Ticket(tasks[1].id, tasks[1].lease)], "bad")
+        await here.store.done_task(tasks[2:])
+        monkeypatch.setattr(log, "recall", recall, raising=False)
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        (queue,) = (await here.store.ledger()).queues
+        assert queue.groups[0].done == 2
+    (reasons,) = (tmp_path / "failed").glob("settle_*.reasons")
+    assert "can't be read" in reasons.read_text()
