@@ -40,6 +40,7 @@ from forebay.model import (
     check_queue_name,
 )
 from forebay.spool.disk import Disk
+from forebay.spool.faults import DiskFault
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.names import FileName
 from forebay.spool.scanning import Found
@@ -260,7 +261,7 @@ class Failover:
     # Replaying
 
     async def _replay_for_ever(self) -> None:
-        pause = self.settings.flush_seconds
+        pause, fault = self.settings.flush_seconds, ""
         while True:
             try:
                 async with asyncio.timeout(pause):
@@ -270,7 +271,12 @@ class Failover:
             self._wake.clear()
             try:
                 await self._round()
-                pause = self.settings.flush_seconds
+                pause, fault = self.settings.flush_seconds, ""
+            except DiskFault as error:
+                if fault != error.message:
+                    fault = error.message
+                    logger.error("replaying the spool failed; it is tried again: %s", fault)  # noqa: TRY400
+                pause = min(pause * 2, self.settings.retry_seconds)
             except (ForebayError, TimeoutError) as error:
                 self.health.fail(str(error) or "no answer")
             except Exception:
@@ -293,6 +299,9 @@ class Failover:
                 for name, following in pairwise([*files, None]):
                     assert name is not None
                     await self._replay(replayer, name, following, partial(self._recover, way, change))
+        except DiskFault:
+            await self._recover(way, change)  # it has answered: only who pushes behind the file has to wait
+            raise
         finally:
             await replayer.close()
         await self._recover(way, change)
@@ -408,6 +417,8 @@ class Failover:
                 continue
             try:
                 await self._retry(way)
+            except DiskFault as error:
+                logger.error("what was set aside can't be tried again: %s", error)  # noqa: TRY400
             except ForebayError as error:
                 self.health.fail(error.message)
             except Exception:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -15,6 +16,9 @@ from forebay.log.memory import MemoryLog
 from forebay.log.values import Appended, Claim, Mark, Settlement
 from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, bitmap
 from forebay.spool.disk import Disk, RealDisk
+from forebay.spool.faults import translated
+from forebay.spool.reader import Reader
+from forebay.spool.scanning import Page
 from forebay.store.store import LogStore
 from forebay.store.values import Ticket
 from tests.disks import SimulatedDisk
@@ -300,6 +304,28 @@ async def test_what_was_pushed_before_the_log_was_found_keeps_nobody_waiting_aft
             log.held.set()
             await here.drained()
     assert await payloads_of(log, "fresh") == numbered(range(101))
+
+
+async def test_a_file_that_cant_be_read_is_no_outage_and_keeps_only_its_partitions_waiting(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object, **__: object) -> Page:
+        with translated("read"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    async with site(tmp_path, log) as here:
+        log.mode = "away"
+        await here.push(0, partition="a")
+        with monkeypatch.context() as broken:
+            broken.setattr(Reader, "read", read)
+            log.mode = "there"
+            await here.until(lambda: here.failover.health.is_healthy)
+            assert (await here.push(0, partition="b")).where == "log"
+            assert (await here.push(1, partition="a")).where == "spool"
+            assert here.failover.health.is_healthy
+            assert here.failover.health.outages == 1
+        await here.drained()
+    assert sorted(await payloads_of(log, "orders")) == numbered([0, 0, 1])
 
 
 # Tasks
