@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from forebay.log.seam import LogAway
-from forebay.model import Clock, SystemClock, Unavailable
+from forebay.model import Clock, ForebayError, SystemClock, Unavailable
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
@@ -35,8 +35,17 @@ class Health:
         self.found: list[Callable[[], None]] = []
         """Told each time that it is there again."""
 
-    async def call(self, verb: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Call the log. LogAway if it is away, or doesn't answer within so many seconds."""
+    async def call(
+        self,
+        verb: Callable[[], Awaitable[T]],
+        seconds: float | None = None,
+        *,
+        ping: Callable[[], Awaitable[object]] | None = None,
+    ) -> T:
+        """Call the log. LogAway if it is away, or doesn't answer within so many seconds.
+
+        With a `ping` that the call itself fails is no proof: the log is away if it doesn't answer that.
+        """
         if not self.is_healthy:
             raise self.away()
         timeout = asyncio.timeout(seconds)
@@ -54,6 +63,8 @@ class Health:
                 self.fail(f"no answer within {seconds:g} seconds")
             raise self.away() from None
         except Unavailable as error:
+            if ping is not None and await _is_answered(ping):
+                raise
             self.fail(error.message)
             raise self.away() from error
 
@@ -100,3 +111,11 @@ class Health:
         """What to raise while it is away."""
         text = f"the log is away: {self.reason}"
         return LogAway(text, hint="try again with the same id", retry_after_seconds=1.0)
+
+
+async def _is_answered(ping: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await ping()
+    except (ForebayError, TimeoutError):
+        return False
+    return True

@@ -34,6 +34,22 @@ PATIENCE: Final = 10
 FEW: Final = 100
 """When so many outcomes are left, whoever settles waits for the end."""
 
+LONG: Final = frozenset(
+    {
+        "trim",
+        "sweep",
+        "stats",
+        "flows",
+        "read",
+        "find",
+        "seek",
+        "delete_queue",
+        "delete_group",
+        "configure_queue",
+    }
+)
+"""Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
+
 
 class FailoverLog:
     """See the module. All verbs are those of the log; `seconds` is how long it may take to write."""
@@ -76,9 +92,10 @@ class FailoverLog:
     def __getattr__(self, verb: str) -> Any:
         """Every other verb, bounded by the health of the log."""
         call = getattr(self._log, verb)
+        ping = self.ping if verb in LONG else None
 
         async def guarded(*arguments: Any, **options: Any) -> Any:
-            return await self._health.call(lambda: call(*arguments, **options))
+            return await self._health.call(lambda: call(*arguments, **options), ping=ping)
 
         self.__dict__[verb] = guarded
         return guarded

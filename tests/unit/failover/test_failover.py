@@ -13,8 +13,9 @@ import pytest
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.log.memory import MemoryLog
-from forebay.log.values import Appended, Claim, Mark, Settlement
-from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, bitmap
+from forebay.log.seam import LogAway
+from forebay.log.values import Appended, Claim, Mark, Settlement, Trimmed
+from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, Unavailable, bitmap
 from forebay.spool.disk import Disk, RealDisk
 from forebay.spool.faults import translated
 from forebay.spool.reader import Reader
@@ -487,3 +488,20 @@ async def test_an_outcome_that_the_log_refuses_is_set_aside_and_the_log_is_back(
         assert queue.groups[0].done == 2
     (reasons,) = (tmp_path / "failed").glob("settle_*.reasons")
     assert "can't be read" in reasons.read_text()
+
+
+async def test_upkeep_that_takes_too_long_is_no_outage(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def trim() -> Trimmed:
+        raise Unavailable("PostgreSQL is away: TimeoutError")
+
+    monkeypatch.setattr(log, "trim", trim, raising=False)
+    async with site(tmp_path, log) as here:
+        with pytest.raises(Unavailable, match="TimeoutError"):
+            await here.store.trim()
+        assert here.failover.health.is_healthy
+        log.mode = "away"
+        with pytest.raises(LogAway):
+            await here.store.trim()
+        assert not here.failover.health.is_healthy
