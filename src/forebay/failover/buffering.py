@@ -61,6 +61,8 @@ class Buffer:
         if self._timer is not None:
             self._timer.cancel()
         await self._flush()
+        if self.events:
+            logger.error("%d messages with QoS 0 are lost: the spool doesn't take them", self.events)
 
     def _flush_soon(self) -> None:
         self._flushing = asyncio.create_task(self._flush_and_go_on(), name="forebay-qos0")
@@ -85,8 +87,9 @@ class Buffer:
             return
         try:
             await self._spool.append(blocks, prefix="qos0")
-        except Unavailable as error:
-            logger.warning("messages with QoS 0 can't be spooled, and wait: %s", error)
+        except Exception as error:
+            expected = isinstance(error, Unavailable)
+            logger.warning("messages with QoS 0 can't be spooled, and wait: %s", error, exc_info=not expected)
             return
         self._unspooled = []
         self._bytes -= size

@@ -40,6 +40,7 @@ from forebay.model import (
     check_queue_name,
 )
 from forebay.spool.disk import Disk
+from forebay.spool.faults import DiskFault
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.names import FileName
 from forebay.spool.scanning import Found
@@ -92,6 +93,7 @@ class Failover:
     ) -> None:
         self.health = Health(clock=clock, what=what)
         self.health.lost.append(self._on_loss)
+        self.health.found.append(self._on_return)
         self.settings = settings
         self._limits = limits
         self._clock = clock
@@ -107,6 +109,8 @@ class Failover:
         self._guard: FailoverLog | None = None
         self._announce: Callable[[int], Awaitable[None]] | None = None
         self._appending = self._appended = self._live = 0
+        self._through: dict[FileName, int] = {}
+        """Entries that are accounted for, of files whose replay is not over: it may begin anew."""
         self._flushed = self._failed = self._said_from = 0
         self._say_at = 0.0
         self._tasks: list[asyncio.Task[None]] = []
@@ -189,6 +193,10 @@ class Failover:
     def _on_loss(self) -> None:
         self._backlog.move()
 
+    def _on_return(self) -> None:
+        self._backlog.begin()
+        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
+
     # Pushing
 
     async def push(
@@ -265,7 +273,7 @@ class Failover:
     # Replaying
 
     async def _replay_for_ever(self) -> None:
-        pause = self.settings.flush_seconds
+        pause, fault = self.settings.flush_seconds, ""
         while True:
             try:
                 async with asyncio.timeout(pause):
@@ -275,7 +283,12 @@ class Failover:
             self._wake.clear()
             try:
                 await self._round()
-                pause = self.settings.flush_seconds
+                pause, fault = self.settings.flush_seconds, ""
+            except DiskFault as error:
+                if fault != error.message:
+                    fault = error.message
+                    logger.error("replaying the spool failed; it is tried again: %s", fault)  # noqa: TRY400
+                pause = min(pause * 2, self.settings.retry_seconds)
             except (ForebayError, TimeoutError) as error:
                 self.health.fail(str(error) or "no answer")
             except Exception:
@@ -298,6 +311,9 @@ class Failover:
                 for name, following in pairwise([*files, None]):
                     assert name is not None
                     await self._replay(replayer, name, following, partial(self._recover, way, change))
+        except DiskFault:
+            await self._recover(way, change)  # it has answered: only who pushes behind the file has to wait
+            raise
         finally:
             await replayer.close()
         await self._recover(way, change)
@@ -314,10 +330,13 @@ class Failover:
     ) -> None:
         loop = asyncio.get_running_loop()
         began, live = loop.time(), self._live
+        seen = 0
 
         async def told(found: Sequence[Found], written: Replayed) -> None:
-            nonlocal began, live
-            self._account(name, found, written)
+            nonlocal began, live, seen
+            seen += len(found)
+            if self._is_news(name, seen):
+                self._account(name, found, written)
             await recover()
             self._say_progress()
             if self._live != live:  # somebody pushes directly: his is half of the time
@@ -325,6 +344,7 @@ class Failover:
             began, live = loop.time(), self._live
 
         replayed = await replayer.replay(name, told, following=following)
+        self._through.pop(name, None)
         self._before.pop(name, None)
         self._backlog.read(name)
         logger.info("replay complete, deleted file %s: %d events", name, replayed.events)
@@ -352,8 +372,13 @@ class Failover:
         if self.health.is_healthy or self.health.changes != change:
             return
         await way.catch_up()
-        self._backlog.begin()
-        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
+
+    def _is_news(self, name: FileName, seen: int) -> bool:
+        """Whether a page is through for the first time, which ends after so many entries of its file."""
+        if seen <= self._through.get(name, 0):
+            return False
+        self._through[name] = seen
+        return True
 
     def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
         self._flushed += replayed.events
@@ -404,6 +429,8 @@ class Failover:
                 continue
             try:
                 await self._retry(way)
+            except DiskFault as error:
+                logger.error("what was set aside can't be tried again: %s", error)  # noqa: TRY400
             except ForebayError as error:
                 self.health.fail(error.message)
             except Exception:

@@ -12,7 +12,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final, TypeVar
 
 from forebay.log.seam import LogAway
-from forebay.model import Clock, SystemClock, Unavailable
+from forebay.model import Clock, ForebayError, SystemClock, Unavailable
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
@@ -33,9 +33,20 @@ class Health:
         """How often it came or went: who found it there may look whether that still holds."""
         self.lost: list[Callable[[], None]] = []
         """Told of each loss."""
+        self.found: list[Callable[[], None]] = []
+        """Told each time that it is there again."""
 
-    async def call(self, verb: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
-        """Call the log. LogAway if it is away, or doesn't answer within so many seconds."""
+    async def call(
+        self,
+        verb: Callable[[], Awaitable[T]],
+        seconds: float | None = None,
+        *,
+        ping: Callable[[], Awaitable[object]] | None = None,
+    ) -> T:
+        """Call the log. LogAway if it is away, or doesn't answer within so many seconds.
+
+        With a `ping` that the call itself fails is no proof: the log is away if it doesn't answer that.
+        """
         if not self.is_healthy:
             raise self.away()
         timeout = asyncio.timeout(seconds)
@@ -53,6 +64,8 @@ class Health:
                 self.fail(f"no answer within {seconds:g} seconds")
             raise self.away() from None
         except Unavailable as error:
+            if ping is not None and await _is_answered(ping):
+                raise
             self.fail(error.message)
             raise self.away() from error
 
@@ -77,7 +90,8 @@ class Health:
     def _tell(self) -> None:
         now = asyncio.get_running_loop().time()
         for timeout in self._calls:
-            timeout.reschedule(now)
+            if not timeout.expired():  # it ends by itself, and can't be told twice
+                timeout.reschedule(now)
         for told in self.lost:
             told()
 
@@ -91,8 +105,18 @@ class Health:
             logger.info("%s recovery detected, after %.1f seconds", self._what, seconds)
         else:
             logger.info("%s healthy, normal operation", self._what)
+        for told in self.found:
+            told()
 
     def away(self) -> LogAway:
         """What to raise while it is away."""
         text = f"the log is away: {self.reason}"
         return LogAway(text, hint="try again with the same id", retry_after_seconds=1.0)
+
+
+async def _is_answered(ping: Callable[[], Awaitable[object]]) -> bool:
+    try:
+        await ping()
+    except (ForebayError, TimeoutError):
+        return False
+    return True

@@ -20,7 +20,7 @@ from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
 from forebay.failover.sinks import answered
 from forebay.log.seam import Log, LogAway
 from forebay.log.values import Append, Mark, Receipt, Settlement
-from forebay.model import Corrupt, mint
+from forebay.model import Conflict, Corrupt, Rejected, mint
 from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader
@@ -31,8 +31,24 @@ T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
 PATIENCE: Final = 10
 """How much longer than one write the replay of many may take."""
-FEW_FILES: Final = 1
-"""When so many files are left, whoever settles waits for the end."""
+FEW: Final = 100
+"""When so many outcomes are left, whoever settles waits for the end."""
+
+LONG: Final = frozenset(
+    {
+        "trim",
+        "sweep",
+        "stats",
+        "flows",
+        "read",
+        "find",
+        "seek",
+        "delete_queue",
+        "delete_group",
+        "configure_queue",
+    }
+)
+"""Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
 
 
 class FailoverLog:
@@ -76,9 +92,10 @@ class FailoverLog:
     def __getattr__(self, verb: str) -> Any:
         """Every other verb, bounded by the health of the log."""
         call = getattr(self._log, verb)
+        ping = self.ping if verb in LONG else None
 
         async def guarded(*arguments: Any, **options: Any) -> Any:
-            return await self._health.call(lambda: call(*arguments, **options))
+            return await self._health.call(lambda: call(*arguments, **options), ping=ping)
 
         self.__dict__[verb] = guarded
         return guarded
@@ -152,33 +169,36 @@ class FailoverLog:
     async def catch_up(self) -> None:
         """Bring all outcomes from the spool to the log, which is back then: nobody adds any in between."""
         await self._spool.flush()
-        while len(files := await self._files()) > FEW_FILES:
-            await self._replay(files)
+        before = None
+        while self.waiting > FEW and (before is None or self.waiting < before):
+            before = self.waiting
+            await self._replay(PATIENCE * self._seconds)
             await self._spool.flush()
         self._may_spool.clear()
         try:
             await self._none_spooling.wait()
             await self._spool.flush()
-            await self._replay(await self._files())
+            await self._replay(self._seconds)  # others wait for it: no longer than for a write of their own
             self.waiting = 0
             self._health.recover()
         finally:
             self._may_spool.set()
 
-    async def _files(self) -> list[FileName]:
-        return await asyncio.to_thread(self._spool.reader.files, "settle")
-
-    async def _replay(self, files: Sequence[FileName]) -> None:
-        for name in files:
+    async def _replay(self, seconds: float) -> None:
+        """Bring what can be read to the log; each page may take so many seconds."""
+        for name in await asyncio.to_thread(self._spool.reader.files, "settle"):
             place: Place | None = Place()
+            told = 0
             while place is not None:
                 page = await asyncio.to_thread(self._spool.reader.read, name, place)
-                await self._tell(name, page.found)
+                told += await self._tell(name, page.found, seconds)
                 place = page.next
             await asyncio.to_thread(self._spool.reader.done, name)
+            self.waiting = max(0, self.waiting - told)
 
-    async def _tell(self, name: FileName, found: Sequence[Found]) -> None:
-        entries = []
+    async def _tell(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
+        """Tell the log of a page; how many outcomes it has."""
+        sound = []
         for each in found:
             if not isinstance(each.entry, SpooledSettlement):
                 await _set_aside(self._spool.reader, name, each, "this is no outcome")
@@ -188,13 +208,27 @@ class FailoverLog:
             except Corrupt as error:
                 await _set_aside(self._spool.reader, name, each, str(error))
             else:
-                entries.append(each.entry)
-        late = await answered(self._log, outcomes.replay(self._log, entries), PATIENCE * self._seconds)
-        self.waiting = max(0, self.waiting - len(entries))
+                sound.append(each)
+        late = await self._tell_of(name, sound, seconds)
         if late:
             self.late += late
             text = "%d outcomes came too late: their tasks were handed out by another server meanwhile"
             logger.warning(text, late)
+        return len(sound)
+
+    async def _tell_of(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
+        """Tell the log of outcomes; how many came too late. What it refuses is set aside alone."""
+        entries = [each.entry for each in found if isinstance(each.entry, SpooledSettlement)]
+        try:
+            return await answered(self._log, outcomes.replay(self._log, entries), seconds)
+        except (Rejected, Conflict, Corrupt) as error:
+            if len(found) == 1:
+                logger.error("an outcome of %s was refused and set aside: %s", name, error)  # noqa: TRY400
+                await _set_aside(self._spool.reader, name, found[0], str(error))
+                return 0
+        half = len(found) // 2
+        late = await self._tell_of(name, found[:half], seconds)
+        return late + await self._tell_of(name, found[half:], seconds)
 
 
 async def _set_aside(reader: Reader, name: FileName, found: Found, reason: str) -> None:

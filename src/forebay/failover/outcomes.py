@@ -1,7 +1,8 @@
 """What became of tasks while the log was away: as entries of the spool, and from there to the log.
 
-Invariants: an entry that is replayed twice is written once; marks and settlements are replayed in the order
-in which they were spooled; a settlement whose claim somebody else has by then changes nothing, and counts.
+Invariants: an entry that is replayed twice is written once; marks are replayed in the order in which they
+were spooled, and so are settlements; a settlement whose claim somebody else has by then changes nothing, and
+counts; where only some of its messages were settled before, the others are settled.
 """
 
 from __future__ import annotations
@@ -9,7 +10,6 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from itertools import groupby
 from typing import Final
 
 import msgspec
@@ -17,8 +17,9 @@ import msgspec
 from forebay.log.seam import Log
 from forebay.log.values import Group, Mark, Settlement
 from forebay.model import Block, Corrupt, UnknownGroup, mint, queue_of
-from forebay.spool.lines import SpooledSettlement
+from forebay.spool.lines import SpooledSettlement, derive_id
 from forebay.store.giving_up import without_start
+from forebay.store.settling import singly
 
 RECALLED_STEP: Final = 16
 """So many blocks are read at once to look up messages that are dead."""
@@ -57,16 +58,14 @@ def outcome_of(entry: SpooledSettlement) -> Outcome:
 
 
 async def replay(log: Log, entries: Sequence[SpooledSettlement]) -> int:
-    """Tell the log what became of tasks; how many it was told of too late."""
+    """Tell the log what became of tasks; how many it was told of too late.
+
+    Marks come first, all at once: they say nothing of what is settled, and workers who take and settle in
+    turns would make a commit of each.
+    """
     outcomes = [(entry.id, outcome_of(entry)) for entry in entries]
-    late = 0
-    for kind, run in groupby(outcomes, key=lambda pair: type(pair[1])):
-        if kind is Marked:
-            marks = [mark for _, outcome in run if isinstance(outcome, Marked) for mark in outcome.marks]
-            await log.mark(marks)
-        else:
-            late += await _settle(log, [(id, o.settlements) for id, o in run if isinstance(o, Settled)])
-    return late
+    await log.mark([mark for _, outcome in outcomes if isinstance(outcome, Marked) for mark in outcome.marks])
+    return await _settle(log, [(id, o.settlements) for id, o in outcomes if isinstance(o, Settled)])
 
 
 async def _settle(log: Log, calls: Sequence[tuple[bytes, tuple[Settlement, ...]]]) -> int:
@@ -78,9 +77,17 @@ async def _settle(log: Log, calls: Sequence[tuple[bytes, tuple[Settlement, ...]]
             for id, settlements in calls[begin : begin + COMMITS_MAX]
         ]
         late += sum(len(asked) - len(known) for _, asked, known in several)
-        receipts = await asyncio.gather(*(log.commit(settlements=known, id=id) for id, _, known in several))
-        late += sum(len(receipt.conflicts) for receipt in receipts)
+        late += sum(await asyncio.gather(*(_commit(log, id, known) for id, _, known in several)))
     return late
+
+
+async def _commit(log: Log, id: bytes, settlements: Sequence[Settlement]) -> int:
+    """Settle what was settled in one call; how many messages it was too late for."""
+    conflicts = (await log.commit(settlements=settlements, id=id)).conflicts
+    parts = [part for place in conflicts for part in singly(settlements[place])]
+    if not parts:
+        return len(conflicts)
+    return len((await log.commit(settlements=parts, id=derive_id(id, 0))).conflicts)
 
 
 async def _with_messages(log: Log, settlements: Sequence[Settlement]) -> Sequence[Settlement]:

@@ -11,6 +11,10 @@ _FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_SECONDS: Final = 1.0
 
 
+class DiskFault(Unavailable):
+    """What is spooled can't be got at: the disk fails, which says nothing of the log."""
+
+
 def is_full(error: OSError) -> bool:
     """Whether there is no space left, or none for this user."""
     return error.errno in _FULL
@@ -45,4 +49,5 @@ def translated(what: str) -> Iterator[None]:
     try:
         yield
     except OSError as error:
-        raise error_of(error, what) from error
+        said = error_of(error, what)
+        raise DiskFault(said.message, hint=said.hint, retry_after_seconds=_RETRY_SECONDS) from error

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+import errno
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
@@ -12,9 +13,13 @@ import pytest
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.log.memory import MemoryLog
-from forebay.log.values import Appended
-from forebay.model import Block, Full, Limits, Message, Rejected, TooLarge
+from forebay.log.seam import LogAway
+from forebay.log.values import Appended, Claim, Mark, Settlement, Trimmed
+from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, Unavailable, bitmap
 from forebay.spool.disk import Disk, RealDisk
+from forebay.spool.faults import translated
+from forebay.spool.reader import Reader
+from forebay.spool.scanning import Page
 from forebay.store.store import LogStore
 from forebay.store.values import Ticket
 from tests.disks import SimulatedDisk
@@ -261,6 +266,71 @@ async def test_without_space_a_push_is_refused_and_taken_again_later(log: Outage
     assert await payloads_of(log, "orders") == numbered([0, 2])
 
 
+async def test_what_is_replayed_again_after_another_loss_is_counted_once(
+    tmp_path: Path, log: OutageLog
+) -> None:
+    settings = FailoverSettings(
+        attempt_seconds=0.02, flush_seconds=0.01, file_seconds_max=5.0, batch_events_max=1, reserve_bytes=0
+    )
+    async with site(tmp_path, log, settings) as here:
+        log.mode = "away"
+        for value in range(4):
+            await here.push(value, partition="a")
+        for _ in range(4):
+            log.held, log.free, log.commits = asyncio.Event(), 1, 0
+            log.mode = "there"
+            await here.until(lambda: log.commits == 2 and here.failover.health.is_healthy)
+            assert here.failover.status().pending == 3
+            log.mode = "away"
+            await here.until(lambda: not here.failover.health.is_healthy)
+        log.held, log.mode = None, "there"
+        await here.drained()
+        assert here.failover.status().flushed == 4
+    assert await payloads_of(log, "orders") == numbered(range(4))
+
+
+async def test_what_was_pushed_before_the_log_was_found_keeps_nobody_waiting_afterwards(
+    tmp_path: Path,
+) -> None:
+    log = OutageLog()
+    settings = FailoverSettings(
+        attempt_seconds=5.0, flush_seconds=0.01, batch_events_max=10, events_per_file=10, reserve_bytes=0
+    )
+    async with await Failover.open(RealDisk(tmp_path), settings) as failover:
+        for value in range(100):
+            await failover.push("fresh", Block.of([Message(b"%d" % value)]), None)
+        log.held, log.free = asyncio.Event(), 1
+        async with LogStore(failover.guard(log.as_log)) as store, asyncio.timeout(1.0):
+            here = Site(failover, store, log)
+            await here.until(lambda: log.commits == 2)
+            assert (await here.push(100, queue="fresh")).where == "spool"
+            log.held.set()
+            await here.drained()
+    assert await payloads_of(log, "fresh") == numbered(range(101))
+
+
+async def test_a_file_that_cant_be_read_is_no_outage_and_keeps_only_its_partitions_waiting(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def read(*_: object, **__: object) -> Page:
+        with translated("read"):
+            raise OSError(errno.EIO, "Input/output error")
+
+    async with site(tmp_path, log) as here:
+        log.mode = "away"
+        await here.push(0, partition="a")
+        with monkeypatch.context() as broken:
+            broken.setattr(Reader, "read", read)
+            log.mode = "there"
+            await here.until(lambda: here.failover.health.is_healthy)
+            assert (await here.push(0, partition="b")).where == "log"
+            assert (await here.push(1, partition="a")).where == "spool"
+            assert here.failover.health.is_healthy
+            assert here.failover.health.outages == 1
+        await here.drained()
+    assert sorted(await payloads_of(log, "orders")) == numbered([0, 0, 1])
+
+
 # Tasks
 
 
@@ -334,3 +404,106 @@ async def test_connections_are_dropped_when_the_log_is_lost(tmp_path: Path, log:
         assert log.hang_ups == 1
         log.mode = "there"
         await here.drained()
+
+
+async def test_what_was_settled_before_doesnt_keep_the_rest_of_a_settlement_from_the_log(
+    tmp_path: Path, log: OutageLog
+) -> None:
+    async with site(tmp_path, log) as here:
+        await here.push(*range(3))
+        tasks = await here.store.get_task("orders", 3)
+        lease = tasks[0].lease
+        done = bitmap.of([0], lease.count)
+        first = Settlement(
+            group=lease.group, token=lease.claim, first=lease.first, count=lease.count, done=done
+        )
+        await log.log.commit(settlements=[first])  # its answer reached nobody
+        log.mode = "away"
+        await here.store.done_task(tasks)
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        (queue,) = (await here.store.ledger()).queues
+        (group,) = queue.groups
+        assert (group.done, group.held, group.difference) == (3, 0, 0)
+
+
+async def test_those_who_take_and_settle_in_turns_are_replayed_in_few_writes(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = FailoverSettings(attempt_seconds=0.1, flush_seconds=0.01, reserve_bytes=0)
+    async with site(tmp_path, log, settings) as here:
+        await here.push(*range(50))
+        await here.store.peek("orders")
+        log.mode = "away"
+        marks = 0
+        for _ in range(50):
+            await here.store.done_task(await here.store.get_task("orders"))
+
+        async def mark(said: Sequence[Mark]) -> Sequence[int]:
+            nonlocal marks
+            marks += 1
+            return await log.log.mark(said)
+
+        monkeypatch.setattr(log, "mark", mark, raising=False)
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        (queue,) = (await here.store.ledger()).queues
+        assert queue.groups[0].done == 50
+        assert marks < 10
+
+
+async def test_who_settles_while_the_log_is_lost_again_on_its_return_waits_no_longer_than_for_a_write(
+    tmp_path: Path, log: OutageLog
+) -> None:
+    settings = FailoverSettings(attempt_seconds=0.2, flush_seconds=0.01, reserve_bytes=0)
+    async with site(tmp_path, log, settings) as here:
+        await here.push(*range(20))
+        tasks = await here.store.get_task("orders", 10)
+        log.mode = "away"
+        await here.store.done_task(tasks[:1])
+        log.held, log.commits = asyncio.Event(), 0
+        log.mode = "there"
+        await here.until(lambda: log.commits == 1)
+        async with asyncio.timeout(1.0):
+            await here.store.done_task(tasks[1:2])
+        log.held.set()
+        await here.drained()
+
+
+async def test_an_outcome_that_the_log_refuses_is_set_aside_and_the_log_is_back(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def recall(*_: object) -> list[Claim]:
+        raise Corrupt("block 1..3 of queue 'orders' can't be read")
+
+    async with site(tmp_path, log) as here:
+        await here.push(*range(3))
+        tasks = await here.store.get_task("orders", 3)
+        log.mode = "away"
+        await here.store.done_task(tasks[:1])
+        await here.store.bury([Ticket(tasks[1].id, tasks[1].lease)], "bad")
+        await here.store.done_task(tasks[2:])
+        monkeypatch.setattr(log, "recall", recall, raising=False)
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        (queue,) = (await here.store.ledger()).queues
+        assert queue.groups[0].done == 2
+    (reasons,) = (tmp_path / "failed").glob("settle_*.reasons")
+    assert "can't be read" in reasons.read_text()
+
+
+async def test_upkeep_that_takes_too_long_is_no_outage(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def trim() -> Trimmed:
+        raise Unavailable("PostgreSQL is away: TimeoutError")
+
+    monkeypatch.setattr(log, "trim", trim, raising=False)
+    async with site(tmp_path, log) as here:
+        with pytest.raises(Unavailable, match="TimeoutError"):
+            await here.store.trim()
+        assert here.failover.health.is_healthy
+        log.mode = "away"
+        with pytest.raises(LogAway):
+            await here.store.trim()
+        assert not here.failover.health.is_healthy

@@ -96,3 +96,12 @@ async def test_closing_is_no_outage() -> None:
     health.close()
     assert not health.is_healthy
     assert health.outages == 0
+
+
+async def test_calls_that_run_out_of_time_together_all_find_it_away() -> None:
+    health, losses = healthy(), list[str]()
+    health.lost.append(lambda: losses.append(health.reason or ""))
+    calls = (health.call(hang, 0.01) for _ in range(50))
+    answers = await asyncio.gather(*calls, return_exceptions=True)
+    assert {type(answer) for answer in answers} == {LogAway}
+    assert len(losses) == 1
