@@ -5,13 +5,15 @@ settlements that were acknowledged, or were tried and not answered. The checker 
 it holds the history against what a durable queue promises, and reports only what is certain. A call takes
 time, so what it did happened somewhere between when it was begun and when it was answered; only what must
 be wrong wherever that was is a problem.
+
+`check` looks at what workers saw, `check_log` at what the log has in the end of what producers pushed.
 """
 
 from __future__ import annotations
 
 import itertools
 from collections import Counter, defaultdict
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cmp_to_key
 from math import inf
@@ -273,4 +275,90 @@ def _disorder(history: History) -> list[str]:
         problems += [
             f"out of order in {partition!r}: {line[last]} came at {at:.6f} before {m}" for m in waiting[:1]
         ]
+    return problems
+
+
+@dataclass(frozen=True, slots=True)
+class Pushed:
+    """A push of messages to one line: a partition of a queue. One producer pushes to a line, in turn."""
+
+    line: str
+    messages: tuple[str, ...]
+    acknowledged: bool
+    """Whether it was answered that they are safe; what was given up may be there, or not."""
+
+
+def check_log(
+    pushes: Sequence[Pushed], found: Mapping[str, Sequence[str]], *, differences: Iterable[int] = ()
+) -> list[str]:
+    """All that is wrong with a log, by line in its order, after pushes in theirs.
+
+    What was acknowledged is there once, in the order of pushes; what was given up is there once or not, whole
+    or not at all, and anywhere; nothing else is there.
+    """
+    return [
+        *_missing(pushes, found),
+        *_strange(pushes, found),
+        *_repeated(found),
+        *_torn(pushes, found),
+        *_swapped(pushes, found),
+        *(f"the ledger is off by {difference}" for difference in differences if difference),
+    ]
+
+
+def _missing(pushes: Sequence[Pushed], found: Mapping[str, Sequence[str]]) -> list[str]:
+    there = {message for line in found.values() for message in line}
+    return [
+        f"lost: {m} of {push.line} was acknowledged, and is not in the log"
+        for push in pushes
+        if push.acknowledged
+        for m in push.messages
+        if m not in there
+    ]
+
+
+def _strange(pushes: Sequence[Pushed], found: Mapping[str, Sequence[str]]) -> list[str]:
+    lines = {m: push.line for push in pushes for m in push.messages}
+    return [
+        f"invented: {m} was never pushed" if m not in lines else f"misplaced: {m} is in {line}"
+        for line, messages in found.items()
+        for m in messages
+        if lines.get(m) != line
+    ]
+
+
+def _repeated(found: Mapping[str, Sequence[str]]) -> list[str]:
+    times = Counter(m for messages in found.values() for m in messages)
+    return [f"there twice: {m} is in the log {n} times" for m, n in times.items() if n > 1]
+
+
+def _torn(pushes: Sequence[Pushed], found: Mapping[str, Sequence[str]]) -> list[str]:
+    there = {message for line in found.values() for message in line}
+    counts = [(push, sum(m in there for m in push.messages)) for push in pushes]
+    return [
+        f"torn: {n} of {len(push.messages)} messages of a push to {push.line}, from {push.messages[0]} on"
+        for push, n in counts
+        if 0 < n < len(push.messages)
+    ]
+
+
+def _swapped(pushes: Sequence[Pushed], found: Mapping[str, Sequence[str]]) -> list[str]:
+    """Messages that come after one that was pushed later; within a push that was given up, too."""
+    places: dict[str, tuple[int, int]] = {}
+    given_up: dict[str, int] = {}
+    for number, push in enumerate(pushes):
+        places |= {m: (number, i) for i, m in enumerate(push.messages)}
+        if not push.acknowledged:
+            given_up |= dict.fromkeys(push.messages, number)
+    problems = []
+    for line, messages in found.items():
+        lanes: dict[int | None, tuple[tuple[int, int], str]] = {}
+        for m in dict.fromkeys(messages):
+            if m not in places:
+                continue
+            before = lanes.get(given_up.get(m))
+            if before is not None and before[0] > places[m]:
+                problems.append(f"out of order in {line!r}: {before[1]} is before {m}")
+            else:
+                lanes[given_up.get(m)] = (places[m], m)
     return problems

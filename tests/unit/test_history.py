@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from typing import Any
 
@@ -19,7 +19,7 @@ from forebay.store.store import LogStore
 from forebay.store.values import Task
 from forebay.warm.memory import MemoryWarm, _Contents
 from tests.conformance.store.rigs import gone_process, kill
-from tests.history import Handed, History, check
+from tests.history import Handed, History, Pushed, check, check_log
 
 
 def history() -> History:
@@ -313,3 +313,55 @@ async def test_a_bug_in_the_store_is_found(
 async def test_a_queue_that_does_not_deduplicate_is_found() -> None:
     problems = await Simulation(1, ordered=False, dedupe=False).run()
     assert any(found.startswith("not deduplicated") for found in problems)
+
+
+PUSHES = (
+    Pushed("q/p", ("a", "b"), acknowledged=True),
+    Pushed("q/p", ("maybe", "perhaps"), acknowledged=False),
+    Pushed("q/p", ("c",), acknowledged=True),
+    Pushed("q/r", ("d",), acknowledged=True),
+)
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "abc",
+        ["a", "b", "maybe", "perhaps", "c"],
+        ["a", "b", "c", "maybe", "perhaps"],
+        ["maybe", "perhaps", *"abc"],
+    ],
+)
+def test_a_log_with_what_was_acknowledged_in_order_has_no_problems(line: Sequence[str]) -> None:
+    """What was given up is there or not, anywhere."""
+    assert check_log(PUSHES, {"q/p": line, "q/r": ["d"]}, differences=[0, 0]) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "problems"),
+    [
+        ("ab", ["lost: c"]),
+        ("", ["lost: a", "lost: b", "lost: c"]),
+        ("abcc", ["there twice: c"]),
+        (
+            ["a", "b", "maybe", "perhaps", "c", "maybe", "perhaps"],
+            ["there twice: maybe", "there twice: perhaps"],
+        ),
+        ("cab", ["out of order in 'q/p': c is before a", "out of order in 'q/p': c is before b"]),
+        ("bac", ["out of order in 'q/p': b is before a"]),
+        (["a", "b", "perhaps", "maybe", "c"], ["out of order in 'q/p': perhaps is before maybe"]),
+        ("abcx", ["invented: x"]),
+        ("abcd", ["misplaced: d is in q/p", "there twice: d"]),
+        (["a", "b", "maybe", "c"], ["torn: 1 of 2"]),
+        ("bc", ["lost: a", "torn: 1 of 2"]),
+    ],
+)
+def test_a_planted_problem_of_a_log_is_found(line: Sequence[str], problems: list[str]) -> None:
+    found = check_log(PUSHES, {"q/p": line, "q/r": ["d"]})
+    assert len(found) == len(problems), found
+    for text, problem in zip(found, problems, strict=True):
+        assert text.startswith(problem)
+
+
+def test_a_ledger_that_is_off_after_pushes_is_found() -> None:
+    assert check_log((), {}, differences=[0, -2]) == ["the ledger is off by -2"]
