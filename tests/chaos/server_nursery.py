@@ -1,7 +1,7 @@
 """A process that has a server imported, and forks one when it is told to: many short lives, cheaply.
 
-Run as `python -m tests.chaos.server_nursery`. It reads an `Order` a line, and answers each with two lines: the
-id of the process it has forked, and its status once that has ended. A server may be told where to die: it
+Run as `python -m tests.chaos.server_nursery`. It reads an `Order` a line, and answers each with two lines:
+the id of the process it has forked, and its status once that has ended. A server may be told where to die: it
 kills itself with -9 in the middle of what it does, where a kill from outside would seldom meet it.
 """
 
@@ -17,7 +17,7 @@ from typing import Any, Final, Literal, cast
 import msgspec
 
 from forebay.app.cli import main
-from forebay.failover.sinks import StoreSink
+from forebay.failover.sinks import LogSink
 from forebay.log import postgres
 from forebay.spool import disk
 
@@ -26,12 +26,13 @@ _KEPT: Final = (postgres,)
 """What a server imports when it needs it; here it is needed."""
 
 When = Literal["before", "amid", "after"]
+What = Literal["append", "sync", "rename", "remove", "replay"]
 
 
 class Death(msgspec.Struct, frozen=True):
     """Where a server dies: at which call of what, and when in it."""
 
-    what: Literal["append", "sync", "rename", "remove", "replay"]
+    what: What
     call: int
     """The first is 1."""
     when: When
@@ -52,7 +53,7 @@ _PLACES: Final[dict[str, tuple[Any, str]]] = {
     "sync": (_FILE, "sync"),
     "rename": (disk.RealDisk, "rename"),
     "remove": (disk.RealDisk, "remove"),
-    "replay": (StoreSink, "write"),
+    "replay": (LogSink, "write"),
 }
 
 

@@ -22,7 +22,7 @@ import pytest
 
 from tests.chaos.outages import Stage
 from tests.chaos.producers import Producers, prepare, problems_of
-from tests.chaos.server_nursery import Death, Order
+from tests.chaos.server_nursery import Death, Order, What, When
 from tests.chaos.spooling import recovered
 from tests.servers import FaultProxy, ForebayServer, PostgresServer, environment
 
@@ -30,6 +30,12 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 ROOT: Final = Path(__file__).parents[2]
 ROUNDS: Final = {"writing": 70, "renaming": 60, "replaying": 70}
+PLACES: Final[dict[str, tuple[list[What], int]]] = {
+    "writing": (["append", "append", "sync"], 30),
+    "renaming": (["rename"], 6),
+    "replaying": (["replay", "replay", "remove"], 4),
+}
+"""In which calls a server dies, and by which of them at the latest."""
 SPOOL: Final = {"events_per_file": 60, "file_seconds_max": 0.05, "reserve_bytes": 0}
 """Files that are finished all the time."""
 ROUND_SECONDS_MAX: Final = 20.0
@@ -91,13 +97,9 @@ def rng() -> random.Random:
 
 def death_while(what: str, rng: random.Random) -> Death:
     """A moment to die in."""
-    if what == "writing":
-        place = rng.choice(("append", "append", "sync"))
-        return Death(place, rng.randint(1, 30), rng.choice(("before", "amid", "after")))
-    if what == "renaming":
-        return Death("rename", rng.randint(1, 6), rng.choice(("before", "after")))
-    place = rng.choice(("replay", "replay", "remove"))
-    return Death(place, rng.randint(1, 4), rng.choice(("before", "amid", "after")))
+    places, calls = PLACES[what]
+    when: list[When] = ["before", "after"] if what == "renaming" else ["before", "amid", "after"]
+    return Death(rng.choice(places), rng.randint(1, calls), rng.choice(when))
 
 
 class Rounds:
