@@ -33,11 +33,13 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 FIRST_SECONDS_MAX: Final = 4.0
 LATER_SECONDS_MAX: Final = 0.5
-SPOOLED: Final = 60
+SPOOLED: Final = 250
 """Pushes that an outage sees at least."""
 MOMENTS: Final = ("at the start", "under load", "twice")
 BLUNT: Final = frozenset({"cut after commit", "real disk full"})
 """Outages in which the database takes something now and then, so that they begin again and again."""
+OPENED: Final = frozenset({"disk full"})
+"""Outages in which a database can be opened, so that they are noticed only by a push, not by the start."""
 
 
 @pytest.fixture(scope="module")
@@ -131,7 +133,7 @@ def latencies(tries: Sequence[Try], window: tuple[float, float]) -> tuple[float,
     begin, end = window
     spooled = [t.answered for t in tries if t.durable == "spool" and t.answered > begin]
     noticed = min(spooled, default=end)
-    first = [t.seconds for t in tries if t.begun <= noticed and t.answered >= begin and t.status]
+    first = [t.seconds for t in tries if t.begun <= noticed and t.answered >= begin]
     later = [t.seconds for t in tries if noticed < t.begun and t.answered < end]
     return max(first, default=0.0), sorted(later)
 
@@ -152,8 +154,9 @@ async def ride_out(ride: Ride, moment: str, name: str) -> None:
         f"{name}, {moment}: first {first:.3f} s, later p99 {p99 * 1e3:.1f} ms of {len(later)};"
         f" {ride.producers.counts}"
     )
-    assert max(t.seconds for t in ride.producers.tries if t.status) < FIRST_SECONDS_MAX
-    if name not in BLUNT:
+    assert {t.status for t in ride.producers.tries} == {201}, "a push was not taken"
+    assert max(t.seconds for t in ride.producers.tries) < FIRST_SECONDS_MAX
+    if name not in BLUNT and (name not in OPENED or moment != "at the start"):
         assert p99 < LATER_SECONDS_MAX
 
 
