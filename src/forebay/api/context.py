@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Mapping
+from functools import partial
 from typing import Any
 
 from forebay.api.bodies import Budget
@@ -11,6 +12,7 @@ from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
 from forebay.api.settings import ServerSettings
+from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
@@ -28,6 +30,7 @@ class Context:
         keys: Gate | None = None,
         shown: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
+        failover: Failover | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
@@ -37,6 +40,8 @@ class Context:
         """Who is let in; None when everybody may do everything."""
         self.shown = shown or {}
         """The configuration as it may be seen by others."""
+        self.failover = failover
+        """Where pushes go while the log is away; None when they fail then."""
         self.budget = Budget(self.settings.limits.pending_bytes_max)
         self.counters = Counters(self)
         self.draining = asyncio.Event()
@@ -61,6 +66,13 @@ class Context:
         return self.opened
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+        """Write a block to a queue, or spool it while the log is away."""
+        if self.failover is None:
+            return await self._write(queue, block, body)
+        write = None if self.opened is None else partial(self._write, queue, block, body)
+        return await self.failover.push(queue, block, write)
+
+    async def _write(self, queue: str, block: Block, body: bytes | None) -> Appended:
         """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""
         try:
             return await self.store.append(queue, block, body)

@@ -14,6 +14,7 @@ The warm tier is this process's memory, or shared: `?warm=valkey://host:6379/0` 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING
 from urllib.parse import parse_qsl, urlencode
@@ -97,8 +98,12 @@ def open_embedded(
     clock: Clock | None = None,
     limits: Limits | None = None,
     worker: str | None = None,
+    guard: Callable[[Log], Log] | None = None,
 ) -> LogStore:
-    """The store that works a log and a warm tier in this process, to be entered with `async with`."""
+    """The store that works a log and a warm tier in this process, to be entered with `async with`.
+
+    `guard` puts something before the log, such as `Failover.guard`.
+    """
     url, found = split_warm(url)
     if warm is not None and found is not None:
         text = "the warm tier is given twice: in the address and by `warm`"
@@ -106,7 +111,7 @@ def open_embedded(
     address = warm if warm is not None else found
     tier = _valkey_warm(address, clock) if address is not None else None
     log = open_log(url, clock=clock, limits=limits)
-    return LogStore(log, tier, clock=clock, settings=settings, worker=worker)
+    return LogStore(log if guard is None else guard(log), tier, clock=clock, settings=settings, worker=worker)
 
 
 def split_warm(url: str) -> tuple[str, str | None]:

@@ -10,10 +10,11 @@ from urllib.parse import parse_qsl
 import msgspec
 
 from forebay.api.settings import KeySettings, ServerSettings
+from forebay.failover.settings import FailoverSettings
 from forebay.model import Limits, Misconfigured
 from forebay.store.store import StoreSettings
 
-__all__ = ["LoggingSettings", "Settings", "StoreSection"]
+__all__ = ["LoggingSettings", "Settings", "SpoolSection", "StoreSection"]
 
 _Url: TypeAlias = Annotated[
     str,
@@ -55,6 +56,15 @@ class StoreSection(StoreSettings, frozen=True, kw_only=True):
         return self.url if self.url is not None else f"sqlite:///{Path(self.data) / 'forebay.db'}"
 
 
+class SpoolSection(FailoverSettings, frozen=True, kw_only=True):
+    """Where pushes go while the log is away."""
+
+    enabled: bool = True
+    """Whether there is a spool at all; without it, pushes fail while the log is away."""
+    folder: Annotated[str, msgspec.Meta(min_length=1, description="the path of a folder")] | None = None
+    """The folder of its files; none for `spool` in the data folder."""
+
+
 class LoggingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What the server says about itself, on standard error."""
 
@@ -69,9 +79,15 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     server: ServerSettings = ServerSettings()
     store: StoreSection = StoreSection()
+    spool: SpoolSection = SpoolSection()
     limits: Limits = Limits()
     logging: LoggingSettings = LoggingSettings()
     keys: KeySettings = KeySettings()
+
+    @property
+    def spool_folder(self) -> Path:
+        """The folder of the spool, also when none is set."""
+        return Path(self.spool.folder) if self.spool.folder is not None else Path(self.store.data) / "spool"
 
     @property
     def keys_file(self) -> Path:

@@ -867,6 +867,9 @@ class MemoryLog:
 
     # Upkeep
 
+    def hang_up(self) -> None:
+        """There are no connections."""
+
     async def sweep(self, limit: int = 10_000) -> int:  # noqa: ARG002 - there is no inbox
         return 0
 

@@ -44,6 +44,15 @@ from forebay.log.values import (
     StoredBlock,
     Trimmed,
 )
+from forebay.model import Unavailable
+
+
+class LogAway(Unavailable):
+    """The log can't be reached, and what is settled is kept elsewhere until it can.
+
+    Only a log that has such a place raises it: see `forebay.failover`. It also takes deaths without their
+    messages then, since they can't be looked up.
+    """
 
 
 class Log(Protocol):
@@ -279,6 +288,10 @@ class Log(Protocol):
         ...
 
     # Upkeep
+
+    def hang_up(self) -> None:
+        """Drop connections that may be dead: what is under way on them fails, or is tried again on others."""
+        ...
 
     async def sweep(self, limit: int = 10_000) -> int:
         """Move messages that users left in the log's inbox into blocks; how many there were.

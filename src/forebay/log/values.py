@@ -139,12 +139,15 @@ class Deferral(msgspec.Struct, frozen=True, array_like=True):
 
 
 class Death(msgspec.Struct, frozen=True, array_like=True):
-    """One message of a claim that goes to the dead letters, with a copy of itself."""
+    """One message of a claim that goes to the dead letters, with a copy of itself.
+
+    A log wants the copy; who keeps outcomes for a log that is away looks it up later.
+    """
 
     offset: int
     reason: str
     attempts: int
-    message: Message
+    message: Message | None
 
 
 class Settlement(msgspec.Struct, frozen=True, kw_only=True):
@@ -488,4 +491,5 @@ def letter_block(message_id: int, died_at: int, partition: str | None, body: byt
 
 def dead_letter_body(death: Death) -> bytes:
     """The copy of a dead message: a block of one."""
+    assert death.message is not None, "a death without its message"
     return encode(Block.of([death.message]))

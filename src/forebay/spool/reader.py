@@ -79,15 +79,24 @@ class Reader:
     def count(self, name: FileName, *, failed: bool = False) -> int:
         """How many lines a file has, which is how many events; quick, since none is looked at."""
         with translated("read"):
-            file = self._disk.open(_path(name, failed=failed))
-            try:
-                lines = offset = 0
-                while chunk := file.read_at(offset, _CHUNK_BYTES):
-                    lines += chunk.count(b"\n")
-                    offset += len(chunk)
-                return lines
-            finally:
-                file.close()
+            return self._count(_path(name, failed=failed))
+
+    def _count(self, path: str) -> int:
+        file = self._disk.open(path)
+        try:
+            lines = offset = 0
+            while chunk := file.read_at(offset, _CHUNK_BYTES):
+                lines += chunk.count(b"\n")
+                offset += len(chunk)
+            return lines
+        finally:
+            file.close()
+
+    def count_failed(self) -> int:
+        """How many lines were set aside, refused or unreadable; none of them is looked at."""
+        with translated("read"):
+            names = [name for name in self._disk.list(FAILED) if name.endswith((".buf", ".bad"))]
+            return sum(self._count(f"{FAILED}/{name}") for name in names)
 
 
 def _path(name: FileName, *, failed: bool) -> str:

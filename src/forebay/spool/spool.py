@@ -21,6 +21,7 @@ from typing import Final, Self, get_args
 
 from forebay.model import Clock
 from forebay.spool.appending import Appender, Reserve
+from forebay.spool.checking import list_files
 from forebay.spool.disk import Disk, Lock
 from forebay.spool.faults import translated
 from forebay.spool.lines import Spooled
@@ -49,6 +50,7 @@ class Spool:
         self.reader = Reader(disk, clock=clock)
         self.recovered = recovered
         self._lock = lock
+        self._disk = disk
         last, reserve = last_id(disk), Reserve()
         appenders = {
             prefix: Appender(disk, settings, prefix=prefix, last=last, reserve=reserve, finished=finished)
@@ -82,6 +84,16 @@ class Spool:
                 raise
 
         return await asyncio.to_thread(take)
+
+    @property
+    def file_count(self) -> int:
+        """Files in the folder, also what was set aside."""
+        return len(list_files(self._disk))
+
+    @property
+    def bytes(self) -> int:
+        """What they take."""
+        return sum(listed.bytes for listed in list_files(self._disk))
 
     async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
         """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from time import monotonic
 from typing import Final
 
 from forebay.log.seam import Log
@@ -38,6 +39,7 @@ class Rounds:
         self._windows = windows
         self._adopt = adopt
         self._shared = shared
+        self._away_at = -OWNER_SILENT_SECONDS
 
     async def run(self) -> None:
         """Go round until cancelled."""
@@ -46,12 +48,14 @@ class Rounds:
         while True:
             await asyncio.sleep(period)
             rounds += 1
-            with suppress(Unavailable):
+            try:
                 if rounds * period >= TICK_SECONDS:
                     rounds = 0
                     await self._keep_up()
                 for window in list(self._windows.values()):
                     await _tend(window)
+            except Unavailable:
+                self._away_at = monotonic()
 
     async def _keep_up(self) -> None:
         """See what other servers changed, and take over from those that are gone."""
@@ -75,8 +79,10 @@ class Rounds:
         """Take over from processes that are gone; all owners, as they were before."""
         owners = await self._log.owners()
         newest = max((owner.beat_at for owner in owners), default=0)
+        # While the log was away nobody could say that he lives, and not all notice at once that it is back.
+        is_back = monotonic() - self._away_at < OWNER_SILENT_SECONDS
         for owner in owners:
-            silent = owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
+            silent = not is_back and owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
             mine = owner.name.startswith(self._name)
             if not mine and (silent or is_gone(owner.name)):
                 await self._log.retire(owner.name)

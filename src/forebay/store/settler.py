@@ -6,11 +6,11 @@ nothing; in an ordered queue whatever comes back takes the rest of its partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
-from forebay.log.seam import Log
+from forebay.log.seam import Log, LogAway
 from forebay.log.values import Group, QueueSettings, Settlement
 from forebay.model import Clock, Message, bitmap, mint
 from forebay.store.giving_up import without_start
@@ -100,8 +100,8 @@ class Settler:
         }
         settings = self.settings
         needed = {lease: offsets for lease, v in kept.items() if (offsets := nameless(lease, v, settings))}
-        messages = await self._recall(needed) if needed else {}
-        for lease in needed.keys() - messages.keys():
+        messages, missing = await self._recall_or_wait(needed)
+        for lease in missing:
             lost += [lease.first + o for o in needed[lease]]
             held[lease] = [o for o in held[lease] if o not in needed[lease]]
             kept[lease] = kept[lease].only(held[lease])
@@ -115,6 +115,19 @@ class Settler:
         }
         returning = {lease: lease.partition or "" for lease, v in kept.items() if v.returns}
         return lost + await self._commit(tier, held, settlements, returning)
+
+    async def _recall_or_wait(
+        self, needed: Mapping[Lease, Sequence[int]]
+    ) -> tuple[dict[Lease, dict[int, Message]], Collection[Lease]]:
+        """The messages of leases, and the leases that have none any more.
+
+        While the log is away and its outcomes are kept elsewhere, they are looked up later.
+        """
+        try:
+            messages = await self._recall(needed) if needed else {}
+        except LogAway:
+            return {}, ()
+        return messages, needed.keys() - messages.keys()
 
     async def _recall(self, needed: Mapping[Lease, Sequence[int]]) -> dict[Lease, dict[int, Message]]:
         """The messages of leases, from the log; what is no longer held isn't there."""

@@ -124,10 +124,13 @@ def settlement_of(
     settings: QueueSettings,
     messages: Mapping[int, Message] | None = None,
 ) -> Settlement:
-    """What the log is told of a verdict; `messages` has those that are `nameless`, by offset."""
+    """What the log is told of a verdict; `messages` has those that are `nameless`, by offset.
+
+    Without them it is told later, when they can be looked up.
+    """
 
     def death(offset: int, reason: str, attempts: int, task: Task | Ticket) -> Death:
-        message = task.message() if isinstance(task, Task) else (messages or {})[offset]
+        message = task.message() if isinstance(task, Task) else (messages or {}).get(offset)
         return Death(offset, reason, attempts, message)
 
     dead = [death(o, reason, lease.attempts, task) for o, (reason, task) in verdict.dead.items()]

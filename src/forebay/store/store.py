@@ -225,7 +225,7 @@ class LogStore:
                 await self._drop(window)  # another server deleted it
                 raise
         if not dry_run:
-            await self._announce((await self._queue(queue)).number)
+            await self.announce((await self._queue(queue)).number)
         skipped = {name: sought.skipped for name, sought in found.items()}
         return Purged(skipped, {name: sought.again for name, sought in found.items()}, dry_run)
 
@@ -285,10 +285,10 @@ class LogStore:
         tail = self._tails.get(append.queue)
         if tail is not None and appended.count == len(append.block) and not appended.known:
             tail.add(appended.first, append.block)
-        await self._announce(append.queue)
+        await self.announce(append.queue)
         return appended
 
-    async def _announce(self, queue: int) -> None:
+    async def announce(self, queue: int) -> None:
         """Tell whoever waits, here and elsewhere, that something new is in the log."""
         for window in self._windows.values():
             if window.group.queue == queue:
@@ -510,7 +510,7 @@ class LogStore:
         """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage."""
         receipt = await self.log.publish(stage, ids)
         for number in {queue_of(appended.first) for appended in receipt.appended}:
-            await self._announce(number)
+            await self.announce(number)
         return receipt
 
     # Upkeep
@@ -520,7 +520,7 @@ class LogStore:
         swept = await self.log.sweep()
         if swept:
             for queue in {window.group.queue for window in self._windows.values()}:
-                await self._announce(queue)
+                await self.announce(queue)
         return swept
 
     async def trim(self) -> Trimmed:

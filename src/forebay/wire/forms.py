@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from forebay.log.values import Appended, DeadLetter, Queue, StoredBlock
+from forebay.log.values import Appended, DeadLetter, Queue, StoredBlock, Where
 from forebay.model import TIME_MAX, format_id
 from forebay.store.values import Peeked, Running, Task, Whereabouts
 from forebay.warm.values import Lease
@@ -68,8 +68,9 @@ class PlainItem(msgspec.Struct, forbid_unknown_fields=True, gc=False):
 class Pushed(Form, kw_only=True):
     """What became of one message."""
 
-    id: Id
-    status: Literal["accepted", "duplicate"]
+    id: Id | None
+    """None as long as it is not in the log."""
+    status: Literal["accepted", "duplicate", "spooled", "buffered"]
 
 
 class PushReceipt(Form, kw_only=True):
@@ -77,8 +78,8 @@ class PushReceipt(Form, kw_only=True):
 
     block: str
     """The id of the block that the messages are in."""
-    durable: Literal["log", "spool"]
-    """Where it is on disk."""
+    durable: Where
+    """Where it is: in the log, on local disk on its way there, or in memory, if that was asked for."""
     repeated: bool = False
     """This push, by its id, was there before; the answer is that of the first time."""
     results: Sequence[Pushed]
@@ -88,7 +89,7 @@ class Push(msgspec.Struct, frozen=True):
     """What became of a push, for programs."""
 
     block: bytes
-    durable: Literal["log", "spool"]
+    durable: Where
     appended: Appended
 
 
@@ -104,7 +105,7 @@ class StreamBlock(Form, kw_only=True):
 class StreamReceipt(Form, kw_only=True):
     """What became of a stream of messages."""
 
-    durable: Literal["log", "spool"]
+    durable: Where
     accepted: int
     duplicates: int
     blocks: Sequence[StreamBlock]
@@ -391,9 +392,17 @@ def _payload_text(data: bytes) -> bytes:
     return b'"payload_base64":"%b"' % b64encode(data)
 
 
+_NOT_YET: Final = {
+    "spool": Pushed(id=None, status="spooled"),
+    "buffered": Pushed(id=None, status="buffered"),
+}
+
+
 def pushed_forms(appended: Appended) -> Sequence[Pushed]:
     """What became of each message of a block; written at once where nothing was a duplicate."""
     duplicates = appended.duplicates
+    if appended.where != "log":
+        return [_NOT_YET[appended.where]] * appended.count
     if not duplicates:
         ids = range(appended.first, appended.first + appended.count)
         written = Raw(f'[{{"id":"{_BETWEEN.join(map(str, ids))}","status":"accepted"}}]')

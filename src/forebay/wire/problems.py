@@ -56,6 +56,7 @@ def _slug(name: str) -> str:
 
 
 KINDS: Final = _kinds()
+_KNOWN: Final = frozenset(KINDS.values())
 _TITLES: Final[dict[type[ForebayError], str]] = {
     Rejected: "The request is wrong",
     UnknownQueue: "There is no such queue",
@@ -71,7 +72,7 @@ _TITLES: Final[dict[type[ForebayError], str]] = {
 
 def problem_of(error: ForebayError, request_id: str | None = None, *, accepted: int | None = None) -> Problem:
     """An error as a problem."""
-    kind = type(error)
+    kind = next(base for base in type(error).__mro__ if base in _KNOWN)
     title = next((_TITLES[base] for base in kind.__mro__ if base in _TITLES), "Something went wrong")
     ids = getattr(error, "ids", None)
     return Problem(

@@ -100,10 +100,10 @@ async def push(call: Call) -> Answer:
         if key is None and merger.takes(messages, len(body)):
             id, appended = await merger.put(call.params["queue"], messages, len(body))
             _count(call, appended)
-            return Answer(Push(id, "log", appended), _receipt, status=201)
+            return Answer(Push(id, appended.where, appended), _receipt, status=201)
         block = Block.of(messages, id=None if key is None else _id_for(call, key), created_at=now)
     appended = await append(call, block, encoded)
-    return Answer(Push(block.id, "log", appended), _receipt, status=201)
+    return Answer(Push(block.id, appended.where, appended), _receipt, status=201)
 
 
 def _receipt(push: Push) -> PushReceipt:

@@ -3,9 +3,10 @@
 import argparse
 import asyncio
 import logging
+import socket
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,9 @@ from forebay.app.configuring import Loaded, declare_settings, file_faults, load_
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import open_embedded
 from forebay.app.settings import Settings
+from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
+from forebay.spool.disk import RealDisk
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
 
@@ -53,14 +56,34 @@ async def _serve(loaded: Loaded) -> None:
     settings = loaded.settings
     ring = KeyRing(settings.keys_file)
     check_exposure(settings.server, guarded=ring.guarded)
-    context = Context(
-        settings.server,
-        limits=settings.limits,
-        keys=Gate(ring, RateLimits(settings.keys)),
-        shown={row.key: row.value for row in loaded.rows()},
-    )
+    _make_folder(settings.store.data)
     sock = listen(settings.server.listen)
-    server = HttpServer(context, lambda: _store(settings), sock)
+    async with AsyncExitStack() as stack:
+        failover = await _failover(settings)
+        if failover is not None:
+            await stack.enter_async_context(failover)
+        context = Context(
+            settings.server,
+            limits=settings.limits,
+            keys=Gate(ring, RateLimits(settings.keys)),
+            shown={row.key: row.value for row in loaded.rows()},
+            failover=failover,
+        )
+        await _run(settings, context, sock, ring)
+    logger.info("stopped")
+
+
+async def _failover(settings: Settings) -> Failover | None:
+    """What goes on while the log is away, unless that isn't wanted."""
+    if not settings.spool.enabled:
+        return None
+    disk = RealDisk(settings.spool_folder)
+    create = settings.server.create_queues
+    return await Failover.open(disk, settings.spool, limits=settings.limits, create_queues=create)
+
+
+async def _run(settings: Settings, context: Context, sock: socket.socket, ring: KeyRing) -> None:
+    server = HttpServer(context, lambda: _store(settings, context.failover), sock)
     server.handle_signals()
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -74,7 +97,6 @@ async def _serve(loaded: Loaded) -> None:
         await server.run()
     finally:
         ready.cancel()
-    logger.info("stopped")
 
 
 async def _say_when_ready(server: HttpServer) -> None:
@@ -83,14 +105,18 @@ async def _say_when_ready(server: HttpServer) -> None:
 
 
 @asynccontextmanager
-async def _store(settings: Settings) -> AsyncIterator[Store]:
-    """The store with its upkeep; the data folder is made if it isn't there."""
+async def _store(settings: Settings, failover: Failover | None) -> AsyncIterator[Store]:
+    """The store with its upkeep."""
     section = settings.store
-    _make_folder(section.data)
+    guard = None if failover is None else failover.guard
     async with (
-        open_embedded(section.address, warm=section.warm, settings=section, limits=settings.limits) as store,
+        open_embedded(
+            section.address, warm=section.warm, settings=section, limits=settings.limits, guard=guard
+        ) as store,
         Upkeep(store),
     ):
+        if failover is not None:
+            failover.announce_to(store.announce)
         yield store
 
 

@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "forebay.log.postgres"
 MAJOR_MIN: Final = 14
+CONNECT_SECONDS: Final = 5.0
+"""How long a connection may take to be made: a server that swallows the attempt is tried again."""
 
 _SESSION: Final = {
     "application_name": "forebay",
@@ -73,6 +75,7 @@ class Database:
         self._connections_max = connections_max
         self._timeout = timeout_seconds
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
+        self._in_use: set[Connection] = set()
 
     async def open(self, spans: dict[str, int]) -> None:
         """Connect and bring the schema up to date. `spans` are the lengths of pieces, if it is new."""
@@ -81,7 +84,7 @@ class Database:
                 self._dsn,
                 min_size=0,  # nothing is tried, or logged, but when somebody needs a connection
                 max_size=self._connections_max,
-                timeout=self._timeout,
+                timeout=min(self._timeout, CONNECT_SECONDS),
                 command_timeout=self._timeout,
                 server_settings=_SESSION,
                 reset=_leave,
@@ -105,6 +108,11 @@ class Database:
             except _AWAY:
                 pool.terminate()
 
+    def hang_up(self) -> None:
+        """Cut the connections that are in use: whoever waits for an answer gets Unavailable."""
+        for connection in list(self._in_use):
+            connection.terminate()
+
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
         """A connection, with its errors in our words."""
@@ -112,11 +120,15 @@ class Database:
             raise Unavailable("the log is closed", hint="open it again")
         with in_our_words():
             async with self._pool.acquire(timeout=self._timeout) as connection:
+                self._in_use.add(connection)
                 try:
                     yield connection
-                except _BROKEN:
-                    connection.terminate()  # in what state it is, nobody knows
+                except (*_BROKEN, asyncio.CancelledError):
+                    # In what state it is, nobody knows; and to ask a server that is away takes long.
+                    connection.terminate()
                     raise
+                finally:
+                    self._in_use.discard(connection)
 
     @contextlib.asynccontextmanager
     async def transaction(self, **options: Any) -> AsyncIterator[Connection]:

@@ -550,6 +550,9 @@ class PostgresLog:
             outcome_keep_us=self._outcome_keep_us,
         )
 
+    def hang_up(self) -> None:
+        self._database.hang_up()
+
     async def sweep(self, limit: int = 10_000) -> int:
         """Move messages that forebay.push() left in the inbox into blocks; how many there were."""
         await self._make_pieces()

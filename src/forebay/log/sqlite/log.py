@@ -335,6 +335,9 @@ class SqliteLog:
 
     # Upkeep
 
+    def hang_up(self) -> None:
+        """There are no connections."""
+
     async def sweep(self, limit: int = 10_000) -> int:  # noqa: ARG002 - there is no inbox
         return 0
 

@@ -1,0 +1,402 @@
+"""Failover: pushes that succeed while the log is away, and find their way into it when it is back.
+
+Invariants: what is answered is in the log or safe in the spool; each block is in the log once, by its id,
+whichever way it took; messages of a partition come to the log in the order in which they were pushed, also
+when the log comes and goes; while the spool is replayed those who push directly have half of the time.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable, Sequence
+from types import TracebackType
+from typing import Final, Protocol, Self
+
+from forebay.failover.backlog import Backlog
+from forebay.failover.buffering import Buffer
+from forebay.failover.health import Health
+from forebay.failover.log import FailoverLog, guarded
+from forebay.failover.replaying import Replayed, Replayer
+from forebay.failover.settings import FailoverSettings
+from forebay.failover.sinks import LogSink, Sink
+from forebay.failover.status import SpoolStatus
+from forebay.log.seam import Log
+from forebay.log.values import Appended
+from forebay.model import (
+    Block,
+    Clock,
+    Conflict,
+    ForebayError,
+    Limits,
+    Message,
+    Rejected,
+    SystemClock,
+    Unavailable,
+    cancel,
+    check_block,
+    check_queue_name,
+)
+from forebay.spool.disk import Disk
+from forebay.spool.lines import SpooledBlock
+from forebay.spool.names import FileName
+from forebay.spool.scanning import Found
+from forebay.spool.spool import Spool
+
+logger: Final = logging.getLogger("forebay.failover")
+_DEFAULTS: Final = FailoverSettings()
+PROGRESS_SECONDS: Final = 5.0
+"""How often a long replay says how far it is."""
+
+
+class Way(Protocol):
+    """How to reach what is away: the other end of the failover."""
+
+    @property
+    def sink(self) -> Sink:
+        """Where blocks go."""
+        ...
+
+    async def ping(self) -> object:
+        """Return when it answers."""
+        ...
+
+    async def catch_up(self) -> None:
+        """Bring what must come first; it counts as back then."""
+        ...
+
+
+class _LogWay:
+    """The way to a log."""
+
+    def __init__(self, log: FailoverLog, sink: LogSink) -> None:
+        self.sink = sink
+        self.ping = log.ping
+        self.catch_up = log.catch_up
+
+
+class Failover:
+    """See the module. One for a log; entered with `async with`, after which it takes pushes."""
+
+    def __init__(
+        self, spool: Spool, settings: FailoverSettings, *, limits: Limits, clock: Clock, create_queues: bool
+    ) -> None:
+        self.health = Health(clock=clock)
+        self.health.lost.append(self._on_loss)
+        self.settings = settings
+        self._limits = limits
+        self._clock = clock
+        self._create_queues = create_queues
+        self._spool = spool
+        self._before = dict.fromkeys(spool.reader.files("failover", "qos0"), 0)
+        self._backlog = Backlog(list(self._before), little=settings.events_per_file)
+        self._buffer = Buffer(
+            spool, clock, seconds=settings.flush_seconds, bytes_max=settings.waiting_bytes_max
+        )
+        self._outcomes_before = sum(map(spool.reader.count, spool.reader.files("settle")))
+        self._way: Way | None = None
+        self._guard: FailoverLog | None = None
+        self._announce: Callable[[int], Awaitable[None]] | None = None
+        self._appending = self._appended = self._live = 0
+        self._flushed = self._failed = self._said_from = 0
+        self._say_at = 0.0
+        self._tasks: list[asyncio.Task[None]] = []
+        self._wake = asyncio.Event()
+
+    @classmethod
+    async def open(
+        cls,
+        disk: Disk,
+        settings: FailoverSettings = _DEFAULTS,
+        *,
+        limits: Limits | None = None,
+        clock: Clock | None = None,
+        create_queues: bool = True,
+    ) -> Failover:
+        """Take the folder of a spool, and mend what a crash left in it; see `Spool.open`."""
+        clock = clock or SystemClock()
+        spool = await Spool.open(disk, settings, clock=clock)
+        for recovered in spool.recovered:
+            logger.info(
+                "recovered %d events of %s; %d faults were set aside",
+                recovered.events, recovered.name, recovered.faults,
+            )  # fmt: skip
+        return await asyncio.to_thread(
+            cls, spool, settings, limits=limits or Limits(), clock=clock, create_queues=create_queues
+        )
+
+    async def __aenter__(self) -> Self:
+        self._tasks = [
+            asyncio.create_task(self._count_before(), name="forebay-spool-count"),
+            asyncio.create_task(self._replay_for_ever(), name="forebay-replay"),
+            asyncio.create_task(self._retry_for_ever(), name="forebay-retry"),
+        ]
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        """Spool what is only in memory; what is spooled stays for the next time."""
+        await cancel(*self._tasks)
+        try:
+            await self._buffer.close()
+        finally:
+            await self._spool.close()
+
+    # What it is between
+
+    def guard(self, log: Log) -> Log:
+        """The log, as whoever works tasks may use it: see `FailoverLog`. Open it instead of the log."""
+        guard = FailoverLog(log, self._spool, self.health, seconds=self.settings.attempt_seconds)
+        guard.waiting = self._outcomes_before if self._guard is None else self._guard.waiting
+        self._guard = guard
+        sink = LogSink(log, create_queues=self._create_queues, announce=self._heard)
+        self.follow(_LogWay(guard, sink))
+        return guarded(guard)
+
+    def announce_to(self, announce: Callable[[int], Awaitable[None]]) -> None:
+        """Tell whoever waits for tasks of a queue when something was replayed to it."""
+        self._announce = announce
+
+    def follow(self, way: Way) -> None:
+        """Replay to where this leads, from now on."""
+        self._way = way
+        self._wake.set()
+
+    async def _heard(self, queue: int) -> None:
+        if self._announce is not None:
+            await self._announce(queue)
+
+    def _on_loss(self) -> None:
+        self._backlog.move()
+
+    # Pushing
+
+    async def push(
+        self, queue: str, block: Block, write: Callable[[], Awaitable[Appended]] | None
+    ) -> Appended:
+        """Write a block, or else spool it. Rejected and Conflict are the caller's fault; Full is the disk's.
+
+        There is nothing to write to yet where `write` is None.
+        """
+        if write is not None and await self._may_write(queue, block):
+            self._live += 1
+            try:
+                return await write()
+            except (Rejected, Conflict):
+                raise
+            except ForebayError as error:
+                self.health.fail(error.message)
+            except Exception as error:
+                logger.exception("the log fails in a way that nobody expected")
+                self.health.fail(f"{type(error).__name__}: {error}")
+        return await self._spool_block(queue, block)
+
+    def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:
+        """Keep messages in memory for a moment, and then in the spool: the answer comes before it is safe."""
+        check_queue_name(queue)
+        check_block(Block.of(messages, created_at=self._clock.now()), self._limits)
+        self._buffer.add(queue, messages)
+        return Appended(0, len(messages), where="buffered")
+
+    async def _may_write(self, queue: str, block: Block) -> bool:
+        """Whether a push may go to the log: it doesn't overtake anything. Waits if that is soon so."""
+        partitions = block.partition_table
+        deadline: float | None = None
+        while self.health.is_healthy:
+            if self._backlog.is_free(queue, partitions):
+                return True
+            if self._backlog.admits(len(block)):
+                return False
+            loop = asyncio.get_running_loop()
+            deadline = deadline or loop.time() + self.settings.attempt_seconds
+            self._wake.set()
+            try:
+                async with asyncio.timeout_at(deadline):
+                    await self._backlog.moved()
+            except TimeoutError:
+                return False
+        return False
+
+    async def _spool_block(self, queue: str, block: Block) -> Appended:
+        check_queue_name(queue)
+        check_block(block, self._limits)
+        self._backlog.add(queue, block)
+        self._appending += 1
+        self._appended += 1
+        try:
+            await self._spool.append([SpooledBlock(queue, block)])
+        except Exception:
+            self._backlog.remove(queue, block, replayed=False)
+            raise
+        finally:
+            self._appending -= 1
+        return Appended(0, len(block), where="spool")
+
+    # Replaying
+
+    async def _replay_for_ever(self) -> None:
+        pause = self.settings.flush_seconds
+        while True:
+            try:
+                async with asyncio.timeout(pause):
+                    await self._wake.wait()
+            except TimeoutError:
+                pass
+            self._wake.clear()
+            try:
+                await self._round()
+                pause = self.settings.flush_seconds
+            except (ForebayError, TimeoutError) as error:
+                self.health.fail(str(error) or "no answer")
+            except Exception:
+                logger.exception("replaying the spool failed; it is tried again")
+                pause = min(pause * 2, self.settings.retry_seconds)
+
+    async def _round(self) -> None:
+        """Replay what there is."""
+        way = self._way
+        if way is None:
+            return
+        if not self.health.is_healthy:
+            await way.ping()
+        if self._appended or self._buffer.spooled:
+            await self._spool.flush()
+        while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
+            for name in files:
+                await self._replay(name, way)
+        if not self.health.is_healthy or (self._guard is not None and self._guard.waiting):
+            await self._catch_up(way)
+        await self._tidy()
+
+    async def _replay(self, name: FileName, way: Way) -> None:
+        replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
+        loop = asyncio.get_running_loop()
+        began, live = loop.time(), self._live
+
+        async def told(found: Sequence[Found], written: Replayed) -> None:
+            nonlocal began, live
+            self._account(name, found, written)
+            if not self.health.is_healthy:
+                await self._catch_up(way)
+            self._say_progress()
+            if self._live != live:  # somebody pushes directly: his is half of the time
+                await asyncio.sleep(loop.time() - began)
+            began, live = loop.time(), self._live
+
+        replayed = await replayer.replay(name, told)
+        self._before.pop(name, None)
+        self._backlog.read(name)
+        logger.info("replay complete, deleted file %s: %d events", name, replayed.events)
+        if replayed.refused:
+            self._failed += replayed.refused
+            text = "%d events of %s were refused and set aside, each with its reason; they are tried again"
+            logger.error(text, replayed.refused, name)
+
+    def _say_progress(self) -> None:
+        """Say how far a long replay is, now and then."""
+        now = asyncio.get_running_loop().time()
+        if now < self._say_at:
+            return
+        self._say_at = now + PROGRESS_SECONDS
+        pending = self._backlog.events + sum(self._before.values())
+        total = self._flushed - self._said_from + pending
+        if pending and total:
+            done = total - pending
+            logger.info("replay: progress %d/%d events (%.1f%%)", done, total, 100 * done / total)
+
+    async def _catch_up(self, way: Way) -> None:
+        """Something was written: what must come before everything else goes, and the log is back."""
+        await way.catch_up()
+        self._backlog.begin()
+        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
+
+    def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
+        self._flushed += replayed.events
+        entries = [each.entry for each in found if isinstance(each.entry, SpooledBlock)]
+        if name in self._before:
+            events = sum(map(len, entries))
+            self._before[name] = max(0, self._before[name] - events)
+            self._backlog.count_replayed(events)
+        elif name.prefix == "qos0":
+            for entry in entries:
+                self._buffer.spooled[entry.queue] -= len(entry)
+        else:
+            for entry in entries:
+                self._backlog.remove(entry.queue, entry.block)
+
+    async def _tidy(self) -> None:
+        """Forget what was counted and never came to the spool, or was damaged there: it is empty."""
+        seen, pending = self._appended, self._backlog.events or any(self._buffer.spooled.values())
+        if not pending or self._appending:
+            return
+        await self._spool.flush()
+        files = await asyncio.to_thread(self._spool.reader.files, "failover", "qos0")
+        if not files and seen == self._appended and not self._appending:
+            self._backlog.clear()
+            self._buffer.spooled.clear()
+
+    async def _count_before(self) -> None:
+        """See how much was there at the start, and warn when it takes too long."""
+        self._failed = await asyncio.to_thread(self._spool.reader.count_failed)
+        for name in list(self._before):
+            try:
+                events = await asyncio.to_thread(self._spool.reader.count, name)
+            except Unavailable:
+                continue  # it was replayed meanwhile
+            if name in self._before and not self._before[name]:
+                self._before[name] = events
+        await asyncio.sleep(self.settings.startup_seconds_max)
+        if self._backlog.before:
+            logger.warning("%d files of before the start are not replayed yet", self._backlog.before)
+
+    async def _retry_for_ever(self) -> None:
+        """Try again what was refused, time and again."""
+        while True:
+            await asyncio.sleep(self.settings.retry_seconds)
+            way = self._way
+            if way is None or not self.health.is_healthy:
+                continue
+            try:
+                await self._retry(way)
+            except ForebayError as error:
+                self.health.fail(error.message)
+            except Exception:
+                logger.exception("what was set aside can't be tried again")
+
+    async def _retry(self, way: Way) -> None:
+        replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
+        names = await asyncio.to_thread(self._spool.reader.failed)
+        for name in names:
+            if name.prefix == "settle":
+                continue
+            logger.info("retrying failed file %s", name)
+            replayed = await replayer.replay_failed(name)
+            if not replayed.refused:
+                self._flushed += replayed.events
+        if names:
+            self._failed = await asyncio.to_thread(self._spool.reader.count_failed)
+
+    # Looking
+
+    def status(self) -> SpoolStatus:
+        """What there is to see."""
+        spooled = self._buffer.spooled
+        queues = self._backlog.queues
+        for queue, count in spooled.items():
+            if count > 0:
+                queues[queue] = queues.get(queue, 0) + count
+        buffered = self._buffer.events + sum(spooled.values())
+        return SpoolStatus(
+            healthy=self.health.is_healthy,
+            reason=self.health.reason,
+            since=self.health.since,
+            pending=self._backlog.events + sum(self._before.values()) + buffered,
+            flushed=self._flushed,
+            failed=self._failed,
+            settlements=0 if self._guard is None else self._guard.waiting,
+            files=self._spool.file_count,
+            bytes=self._spool.bytes,
+            queues=queues,
+            outages=self.health.outages,
+        )

@@ -1,0 +1,91 @@
+"""Whether the log is there: what everybody who needs it goes by.
+
+Invariants: nobody waits for a log that is known to be away, also who began to before it was known; it is
+said to be back by whoever has written to it, and by nobody else; each change is logged once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Awaitable, Callable
+from typing import Final, TypeVar
+
+from forebay.log.seam import LogAway
+from forebay.model import Clock, SystemClock, Unavailable
+
+T = TypeVar("T")
+logger: Final = logging.getLogger("forebay.failover")
+
+
+class Health:
+    """What is known of the log. At first it is away: it has to be opened."""
+
+    def __init__(self, *, clock: Clock | None = None) -> None:
+        self._clock = clock or SystemClock()
+        self._calls: set[asyncio.Timeout] = set()
+        self.is_healthy = False
+        self.reason: str | None = "the log is being opened"
+        self.since = self._clock.now()
+        self.outages = 0
+        self.lost: list[Callable[[], None]] = []
+        """Told of each loss."""
+
+    async def call(self, verb: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        """Call the log. LogAway if it is away, or doesn't answer within so many seconds."""
+        if not self.is_healthy:
+            raise self.away()
+        timeout = asyncio.timeout(seconds)
+        try:
+            async with timeout:
+                self._calls.add(timeout)
+                try:
+                    return await verb()
+                finally:
+                    self._calls.discard(timeout)
+        except TimeoutError:
+            if not timeout.expired():
+                raise
+            if self.is_healthy:
+                self.fail(f"no answer within {seconds:g} seconds")
+            raise self.away() from None
+        except Unavailable as error:
+            self.fail(error.message)
+            raise self.away() from error
+
+    def fail(self, reason: str) -> None:
+        """The log is away: whoever waits for it is told so at once."""
+        if not self.is_healthy:
+            return
+        self.is_healthy, self.reason, self.since = False, reason, self._clock.now()
+        self.outages += 1
+        logger.warning("database connection failed, switching to the spool: %s", reason)
+        self._tell()
+
+    def close(self) -> None:
+        """The log is being closed: that it is away then is no outage."""
+        self.is_healthy, self.reason, self.since = False, "the log is not open", self._clock.now()
+        self._tell()
+
+    def _tell(self) -> None:
+        now = asyncio.get_running_loop().time()
+        for timeout in self._calls:
+            timeout.reschedule(now)
+        for told in self.lost:
+            told()
+
+    def recover(self) -> None:
+        """The log is there: something was written to it."""
+        if self.is_healthy:
+            return
+        seconds = (self._clock.now() - self.since) / 1_000_000
+        self.is_healthy, self.reason, self.since = True, None, self._clock.now()
+        if self.outages:
+            logger.info("database recovery detected, after %.1f seconds", seconds)
+        else:
+            logger.info("database healthy, normal operation")
+
+    def away(self) -> LogAway:
+        """What to raise while it is away."""
+        text = f"the log is away: {self.reason}"
+        return LogAway(text, hint="try again with the same id", retry_after_seconds=1.0)

@@ -1,0 +1,176 @@
+"""Where spooled blocks go: a log, or any store.
+
+Invariants: blocks of a queue are written in the order in which they are given; one that is refused leaves
+the others alone; written again, a block changes nothing.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Final, Protocol
+
+from forebay.log.seam import Log
+from forebay.log.values import Append, Queue
+from forebay.model import (
+    BLOCK_MESSAGES_CEILING,
+    Block,
+    Conflict,
+    ForebayError,
+    Rejected,
+    UnknownQueue,
+)
+from forebay.spool.lines import derive_id
+from forebay.store.seam import Store
+from forebay.store.values import DEFAULT_GROUP
+
+QUEUES_MAX: Final = 10_000
+"""Queues that are remembered."""
+
+Addressed = tuple[str, Block]
+"""A block and the name of its queue."""
+
+
+class Sink(Protocol):
+    """Takes blocks in order."""
+
+    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+        """Write blocks; for each None, or why it was refused. Unavailable when it isn't known of any."""
+        ...
+
+
+async def _unheard(_: int) -> None:
+    """Nobody waits."""
+
+
+class LogSink:
+    """Writes many blocks in one commit; `announce` is told of each queue that has something new."""
+
+    def __init__(
+        self, log: Log, *, create_queues: bool, announce: Callable[[int], Awaitable[None]] = _unheard
+    ) -> None:
+        self.announce = announce
+        self._log = log
+        self._create_queues = create_queues
+        self._queues: dict[str, Queue] = {}
+
+    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+        """Write blocks in one commit; where it is refused, in halves, until only what is to blame is left."""
+        try:
+            await self._commit(blocks)
+        except (Rejected, Conflict) as error:
+            if len(blocks) == 1:
+                return [error]
+            half = len(blocks) // 2
+            return [*await self.write(blocks[:half]), *await self.write(blocks[half:])]
+        return [None] * len(blocks)
+
+    async def _commit(self, blocks: Sequence[Addressed]) -> None:
+        try:
+            await self._append(blocks)
+        except UnknownQueue:
+            if not self._queues:
+                raise
+            self._queues.clear()  # one was deleted, and perhaps made anew
+            await self._append(blocks)
+
+    async def _append(self, blocks: Sequence[Addressed]) -> None:
+        appends: list[Append] = []
+        for name, block in blocks:
+            queue = self._queues.get(name) or await self._find(name)
+            appends.extend(Append.of(queue, part) for part in _fitting(queue, block))
+        await self._log.commit(appends)
+        for number in {append.queue for append in appends}:
+            await self.announce(number)
+
+    async def _find(self, name: str) -> Queue:
+        try:
+            queue = await self._log.queue(name)
+        except UnknownQueue:
+            if not self._create_queues:
+                raise
+            queue = await self._log.create_queue(name)
+            await self._log.create_group(queue, DEFAULT_GROUP)
+        if len(self._queues) >= QUEUES_MAX:
+            self._queues.clear()
+        self._queues[name] = queue
+        return queue
+
+
+class StoreSink:
+    """Writes blocks one by one, queues side by side: to a server, or to a store of any kind."""
+
+    def __init__(self, store: Store, *, create_queues: bool = True) -> None:
+        self._store = store
+        self._create_queues = create_queues
+
+    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+        """Write blocks."""
+        by_queue: dict[str, list[int]] = {}
+        for place, (queue, _) in enumerate(blocks):
+            by_queue.setdefault(queue, []).append(place)
+        results: list[ForebayError | None] = [None] * len(blocks)
+
+        async def write_queue(places: Sequence[int]) -> None:
+            for place in places:
+                results[place] = await self._write(*blocks[place])
+
+        await asyncio.gather(*map(write_queue, by_queue.values()))
+        return results
+
+    async def _write(self, name: str, block: Block) -> ForebayError | None:
+        try:
+            await self._append(name, block)
+        except (Rejected, Conflict) as error:
+            return error
+        return None
+
+    async def _append(self, name: str, block: Block) -> None:
+        try:
+            await self._store.append(name, block)
+        except UnknownQueue:
+            if not self._create_queues:
+                raise
+            await self._store.create_queue(name)
+            await self._append(name, block)
+        except Rejected:
+            if len(block.partition_table) == 1:
+                raise
+            queue = await self._store.queue(name)
+            if not queue.settings.ordered:
+                raise
+            for part in _fitting(queue, block):
+                await self._store.append(name, part)
+
+
+def _fitting(queue: Queue, block: Block) -> Sequence[Block]:
+    """A block as a queue can take it: an ordered one wants those of each partition by themselves.
+
+    The parts have ids that follow from the block's, so they are the same each time.
+    """
+    if not queue.settings.ordered or len(block.partition_table) == 1:
+        return (block,)
+    by_partition: dict[str, list[int]] = {}
+    for place, message in enumerate(block):
+        by_partition.setdefault(message.partition, []).append(place)
+    return [
+        Block.of(
+            [block.message(place) for place in places],
+            id=derive_id(block.id, BLOCK_MESSAGES_CEILING + places[0]),
+            created_at=block.created_at,
+        )
+        for places in by_partition.values()
+    ]
+
+
+def halves(block: Block) -> Sequence[Block]:
+    """The two halves of a block that was refused whole, under ids that follow from its own."""
+    middle, size = len(block) // 2, len(block)
+    return [
+        Block.of(
+            [block.message(place) for place in range(begin, end)],
+            id=derive_id(block.id, begin << 32 | end),
+            created_at=block.created_at,
+        )
+        for begin, end in ((0, middle), (middle, size))
+    ]
