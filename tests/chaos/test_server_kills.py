@@ -23,7 +23,7 @@ import pytest
 from tests.chaos.outages import Stage
 from tests.chaos.producers import Producers, prepare, problems_of
 from tests.chaos.server_nursery import Death, Order, What, When
-from tests.chaos.spooling import recovered
+from tests.chaos.spooling import recovered, waiting
 from tests.servers import FaultProxy, ForebayServer, PostgresServer, environment
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -39,6 +39,10 @@ PLACES: Final[dict[str, tuple[list[What], int]]] = {
 SPOOL: Final = {"events_per_file": 60, "file_seconds_max": 0.05, "reserve_bytes": 0}
 """Files that are finished all the time."""
 ROUND_SECONDS_MAX: Final = 20.0
+FILES_MIN: Final = 4
+"""With fewer files there is too little to replay."""
+COMES_BACK: Final = 0.2
+"""How often the database comes back although nobody dies of it."""
 
 
 class Nursery:
@@ -105,47 +109,49 @@ def death_while(what: str, rng: random.Random) -> Death:
 class Rounds:
     """Lives of one server, and what happens in them."""
 
-    def __init__(self, stage: Stage, nursery: Nursery, producers: Producers, rng: random.Random) -> None:
+    def __init__(self, stage: Stage, nursery: Nursery, producers: Producers, folder: Path) -> None:
         self._stage = stage
         self._nursery = nursery
         self._producers = producers
-        self._rng = rng
+        self._folder = folder
 
-    async def run(self, what: str, rounds: int) -> None:
+    async def run(self, what: str, rounds: int, rng: random.Random) -> None:
         """So many lives, each with its own death."""
         for number in range(rounds):
-            death = death_while(what, self._rng)
+            death = death_while(what, rng)
             try:
                 async with asyncio.timeout(ROUND_SECONDS_MAX):
-                    status = await self._round(death)
+                    status = await self._round(death, rng)
             except TimeoutError:
                 pytest.fail(f"round {number}: no death at {death}; {self._producers.counts}")
             assert status in {-signal.SIGKILL, -signal.SIGALRM}, f"round {number} ended with {status}"
 
-    async def _round(self, death: Death) -> int:
-        """The database is away; it comes back where a server dies in its replay, or else at times."""
+    async def _round(self, death: Death, rng: random.Random) -> int:
+        """The life of one server; it finds the database there only where it dies of replaying."""
         replays = death.what in ("replay", "remove")
-        if self._rng.random() < (0.3 if not replays else 0.8):
-            self._stage.proxy.refuse()
+        away = not replays or len(waiting(self._folder)) < FILES_MIN
+        (self._stage.proxy.refuse if away else self._stage.proxy.heal)()
         await self._nursery.start(death)
         dying = asyncio.create_task(self._nursery.ended())
-        comes_and_goes = asyncio.create_task(self._come_and_go(replays=replays))
-        try:
-            return await dying
-        finally:
-            comes_and_goes.cancel()
-            await asyncio.gather(comes_and_goes, return_exceptions=True)
+        changing = asyncio.create_task(self._come_and_go(rng, away=away, replays=replays))
+        await asyncio.wait([dying, changing], return_when=asyncio.FIRST_COMPLETED)
+        changing.cancel()
+        await asyncio.gather(changing, return_exceptions=True)
+        return await dying
 
-    async def _come_and_go(self, *, replays: bool) -> None:
+    async def _come_and_go(self, rng: random.Random, *, away: bool, replays: bool) -> None:
         """Bring about what the server dies of, as often as it takes."""
         while True:
-            self._stage.proxy.refuse()
-            await self._producers.more("spool", self._rng.randint(3, 30))
-            if replays or self._rng.random() < 0.2:
+            if away:
+                self._stage.proxy.refuse()
+                await self._producers.more("spool", rng.randint(3, 30))
+            if replays or rng.random() < COMES_BACK:
                 self._stage.proxy.heal()
-                await self._producers.more("log", 1)
+                await self._producers.more("log", rng.randint(1, 5))
+            away = True
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("what", ROUNDS)
 async def test_a_server_is_killed_and_what_it_acknowledged_is_there(
     stage: Stage, rng: random.Random, what: str
@@ -156,7 +162,7 @@ async def test_a_server_is_killed_and_what_it_acknowledged_is_there(
     try:
         async with nursery(server) as servers:
             producers.start()
-            await Rounds(stage, servers, producers, rng).run(what, ROUNDS[what])
+            await Rounds(stage, servers, producers, server.data / "spool").run(what, ROUNDS[what], rng)
             took = monotonic() - began
             stage.proxy.heal()
             await servers.start()
