@@ -51,6 +51,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Taken and finished in a turn over HTTP."""
     http_pending: int = 1_000_000
     """That wait while the server's memory is looked at."""
+    spool_messages: int = 1_000_000
+    """In one file of the spool, which is read while memory is looked at."""
 
 
 FULL: Final = Pace()
@@ -67,6 +69,7 @@ QUICK: Final = Pace(
     cold_messages=(10_000, 100_000),
     http_messages=5_000,
     http_pending=20_000,
+    spool_messages=20_000,
 )
 
 

@@ -17,7 +17,7 @@ from forebay.api.routes import ROUTES
 from forebay.api.routing import Route
 from forebay.app.cli import COMMANDS, Command, build_parser
 from forebay.app.configuring.flags import FLAGS
-from forebay.app.configuring.schema import OTHER_VARIABLES, SETTINGS, Setting
+from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SETTINGS, Setting
 from forebay.app.configuring.texts import bound_text, shown
 from forebay.log.values import QueueSettings
 from forebay.model import (
@@ -78,6 +78,11 @@ def _configuration() -> Iterator[str]:
             yield "| key | type | default | environment variable | flag | meaning |"
             yield "|---|---|---|---|---|---|"
         yield _setting_row(setting)
+    yield "\n## Variables of the original server\n"
+    yield "A variable of ours overrides them; they override the file.\n"
+    yield "| environment variable | setting | unit |\n|---|---|---|"
+    for name, (path, unit) in ORIGINAL_VARIABLES.items():
+        yield f"| `{name}` | `{path}` | {unit} |"
     yield "\n## Other variables\n\nAny other variable that begins with `FOREBAY_` is an error.\n"
     yield "| environment variable | meaning |\n|---|---|"
     for name, meaning in OTHER_VARIABLES.items():

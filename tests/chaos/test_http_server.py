@@ -153,7 +153,7 @@ def postgres() -> Iterator[PostgresServer]:
 
 
 def test_a_store_that_is_away_is_waited_for(postgres: PostgresServer) -> None:
-    server = ForebayServer(postgres.dsn())
+    server = ForebayServer(postgres.dsn(), sections={"spool": {"enabled": False}})
     try:
         server.start(ready=False)
         readiness = ask(server.port, "GET", "/readyz")

@@ -301,6 +301,8 @@ def test_the_books_the_stats_and_the_flows_say_the_same(speaker: Speaker) -> Non
 def test_the_server_says_how_it_is(speaker: Speaker) -> None:
     assert speaker.ask("GET", "/healthz") == {"alive": True}
     assert speaker.ask("GET", "/readyz")["ready"] is True
+    assert speaker.ask("GET", "/health")["status"] == "healthy"
+    assert speaker.ask("GET", "/v1/spool")["healthy"] is True
     assert speaker.ask("GET", "/v1/config")["server.create_queues"] is True
     for path in ("/metrics", "/openapi.json", "/docs"):
         answer = speaker.answer("GET", path)

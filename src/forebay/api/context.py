@@ -52,6 +52,8 @@ class Context:
         """Takes that wait for a task."""
         self.reason = "the store is being opened"
         """Why there is no store, when there is none."""
+        self.has_tried = False
+        """Whether the store was opened, or couldn't be; until then nobody knows."""
         self.opened: Store | None = None
         self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)
         """Where small pushes meet."""
@@ -64,6 +66,11 @@ class Context:
         if self.opened is None:
             raise Unavailable(self.reason, hint="try again", retry_after_seconds=1.0)
         return self.opened
+
+    @property
+    def is_healthy(self) -> bool:
+        """Whether the log was there when it was last needed; asks nobody."""
+        return self.opened is not None and (self.failover is None or self.failover.status().healthy)
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Write a block to a queue, or spool it while the log is away."""

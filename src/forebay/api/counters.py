@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from prometheus_client import Metric
 
     from forebay.api.context import Context
+    from forebay.failover.status import SpoolStatus
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -44,7 +45,8 @@ class Counters(Collector):
         self.errors: Counter[str] = Counter()
         """By the branch of the error tree."""
         self.messages: Counter[str] = Counter()
-        """pushed, duplicate, taken, done, retried, buried, released, lost"""
+        """pushed, duplicate, taken, done, retried, buried, released, lost; of those pushed: spooled,
+        buffered"""
         self.refused: Counter[str] = Counter()
         """Connections and requests that were turned away, by why."""
         self.connections = 0
@@ -95,9 +97,30 @@ class Counters(Collector):
             "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),
             "forebay_http_pending_bytes": ("Bodies being worked on.", self._context.budget.used),
             "forebay_ready": ("Whether the store is open.", int(self._context.opened is not None)),
+            "forebay_database_healthy": ("Whether pushes go to the log.", int(self._context.is_healthy)),
         }
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value=value)
+        if self._context.failover is not None:
+            yield from _spooled(self._context.failover.status())
+
+
+def _spooled(status: SpoolStatus) -> Iterator[Metric]:
+    counts = {
+        "forebay_spool_flushed": ("Messages that came from the spool to the log.", status.flushed),
+        "forebay_outages": ("How often the log was lost.", status.outages),
+    }
+    for name, (text, value) in counts.items():
+        yield CounterMetricFamily(name, text, value=value)
+    gauges = {
+        "forebay_spool_pending": ("Messages that were accepted and are not in the log yet.", status.pending),
+        "forebay_spool_failed": ("Messages and settlements that were set aside.", status.failed),
+        "forebay_spool_settlements": ("Outcomes that wait for the log.", status.settlements),
+        "forebay_spool_files": ("Files in the spool.", status.files),
+        "forebay_spool_bytes": ("What they take on disk.", status.bytes),
+    }
+    for name, (text, value) in gauges.items():
+        yield GaugeMetricFamily(name, text, value=value)
 
 
 def _labelled(name: str, text: str, label: str, counts: Counter[str]) -> Metric:

@@ -47,6 +47,7 @@ _PROBLEMS: Final = {
     431: "The head of the request is too large.",
     500: "The server failed; its log has the request id.",
     503: "Out of reach for now, or too busy: come back after `Retry-After` seconds.",
+    507: "The disk is full; nothing of the push was taken.",
 }
 _EVERYWHERE: Final = (400, 429, 431, 500, 503)
 _WITH_KEY: Final = (401, 403)
@@ -265,7 +266,7 @@ def _responses(route: Route, schemas: _Schemas) -> dict[str, Any]:
         if form is not None:
             answer["content"] = {media: _answer_of(media, form, schemas) for media in route.answer_media}
             example = ANSWERS.get((route.method, route.path))
-            if example is not None:
+            if example is not None and status == next(iter(route.answers)):
                 answer["content"][JSON]["example"] = example
         found[str(status)] = answer
     for status in sorted({*_common(route), *route.problems}):

@@ -116,10 +116,12 @@ class HttpServer:
             try:
                 store = await stack.enter_async_context(self._make_store())
             except Unavailable as error:
+                self.context.has_tried = True
                 self.context.reason = f"the store can't be opened: {error.message}"
                 logger.warning("%s; it is tried again", self.context.reason)
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
+                self.context.has_tried = True
                 self.context.opened = store
                 self.ready.set()
                 return

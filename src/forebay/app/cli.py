@@ -23,7 +23,9 @@ from forebay.app.commands import (
     looking,
     pushing,
     queues,
+    replaying,
     serving,
+    spool,
     tailing,
     taking,
     top,
@@ -130,6 +132,33 @@ COMMANDS: tuple[Command, ...] = (
             Command("create", "make a key, and print it once", keys.create, keys.declare_create),
             Command("list", "print all keys, without their secrets", keys.show, keys.declare_list),
             Command("revoke", "make a key invalid within a second", keys.revoke, keys.declare_revoke),
+        ),
+    ),
+    Command(
+        "spool",
+        "look at, mend and replay a folder of spool files",
+        verbs=(
+            Command(
+                "list", "the files, and how much is in them", spool.list_spool, spool.declare_text_of_folder
+            ),
+            Command(
+                "verify",
+                "read every line, and say what is damaged",
+                spool.verify,
+                spool.declare_text_of_folder,
+            ),
+            Command(
+                "repair",
+                "finish what a crash left, and set aside what can't be read",
+                spool.repair,
+                spool.declare_text_of_folder,
+            ),
+            Command(
+                "replay",
+                "put what is in the files into a store, once",
+                replaying.replay,
+                replaying.declare_replay,
+            ),
         ),
     ),
     Command("completion", "print a script for a shell", _completion, completion.declare_completion),

@@ -3,8 +3,11 @@
 `configuring` makes it out of a file, the environment and flags.
 """
 
+import os
+import stat
+import sys
 from pathlib import Path
-from typing import Annotated, Literal, TypeAlias
+from typing import Annotated, Final, Literal, TypeAlias
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -15,6 +18,9 @@ from forebay.model import Limits, Misconfigured
 from forebay.store.store import StoreSettings
 
 __all__ = ["LoggingSettings", "Settings", "SpoolSection", "StoreSection"]
+
+ORIGINAL_FOLDER: Final = Path("/tmp/queen" if sys.platform == "darwin" else "/var/lib/queen/buffers")  # noqa: S108 - where it is
+"""Where the original server keeps its files, unless it is told otherwise."""
 
 _Url: TypeAlias = Annotated[
     str,
@@ -39,7 +45,7 @@ class StoreSection(StoreSettings, frozen=True, kw_only=True):
     warm: _WarmUrl | None = None
     """A warm tier that several servers share; none for the memory of this process."""
     data: Annotated[str, msgspec.Meta(min_length=1, description="the path of a folder")] = "forebay-data"
-    """The folder for what the server keeps itself: the SQLite log, the API keys."""
+    """The folder for what the server keeps itself: the SQLite log, the API keys, the spool."""
 
     def __post_init__(self) -> None:
         """Refuse two warm tiers."""
@@ -57,12 +63,12 @@ class StoreSection(StoreSettings, frozen=True, kw_only=True):
 
 
 class SpoolSection(FailoverSettings, frozen=True, kw_only=True):
-    """Where pushes go while the log is away."""
+    """Where pushes go while the log can't be reached, and how they find their way back."""
 
     enabled: bool = True
-    """Whether there is a spool at all; without it, pushes fail while the log is away."""
+    """Whether there is a spool; without one, pushes fail while the log is away."""
     folder: Annotated[str, msgspec.Meta(min_length=1, description="the path of a folder")] | None = None
-    """The folder of its files; none for `spool` in the data folder."""
+    """The folder of the spool, for this server alone; none for `spool` in the data folder."""
 
 
 class LoggingSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,11 +91,25 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keys: KeySettings = KeySettings()
 
     @property
-    def spool_folder(self) -> Path:
-        """The folder of the spool, also when none is set."""
-        return Path(self.spool.folder) if self.spool.folder is not None else Path(self.store.data) / "spool"
-
-    @property
     def keys_file(self) -> Path:
         """The file of API keys, also when none is set."""
         return Path(self.keys.file) if self.keys.file is not None else Path(self.store.data) / "keys.json"
+
+    @property
+    def spool_folder(self) -> Path:
+        """The folder of the spool, also when none is set.
+
+        That of the original server, where there is one for us: so its files are picked up.
+        """
+        if self.spool.folder is not None:
+            return Path(self.spool.folder)
+        return ORIGINAL_FOLDER if _is_ours(ORIGINAL_FOLDER) else Path(self.store.data) / "spool"
+
+
+def _is_ours(folder: Path) -> bool:
+    """Whether this user may write to a folder, and not everybody: such a one, in /tmp, may be a trap."""
+    try:
+        mode = folder.lstat().st_mode
+    except OSError:
+        return False
+    return stat.S_ISDIR(mode) and not mode & stat.S_IWOTH and os.access(folder, os.W_OK | os.X_OK)

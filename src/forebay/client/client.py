@@ -229,7 +229,8 @@ class Client:
         They become available at once, at `start_time` (µs, or aware), or after `delay` (seconds, by the
         server's clock). What is said here holds for tasks given as bytes; a `Message` says it itself. `id`
         (16 bytes, see `mint`) makes the call repeatable. Small puts of one queue that come together share a
-        request, unless they bring an id.
+        request, unless they bring an id. There are no ids while the server can't reach its log: then the
+        tasks are safe on its disk, on their way.
         """
         begins, seconds = checked_begin(start_time, delay)
         messages = [
@@ -258,7 +259,8 @@ class Client:
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
 
-        Whoever has the block encoded and checked gives it as `body`.
+        `where` says whether that is the log, or the server's spool for now. Whoever has the block encoded and
+        checked gives it as `body`.
         """
         if body is None:
             check_block(block, _CEILINGS)

@@ -16,7 +16,7 @@ from typing import Final, Protocol, Self
 from forebay.failover.backlog import Backlog
 from forebay.failover.buffering import Buffer
 from forebay.failover.health import Health
-from forebay.failover.log import FailoverLog, guarded
+from forebay.failover.log import PATIENCE, FailoverLog, guarded
 from forebay.failover.replaying import Replayed, Replayer
 from forebay.failover.settings import FailoverSettings
 from forebay.failover.sinks import LogSink, Sink
@@ -150,7 +150,12 @@ class Failover:
         guard = FailoverLog(log, self._spool, self.health, seconds=self.settings.attempt_seconds)
         guard.waiting = self._outcomes_before if self._guard is None else self._guard.waiting
         self._guard = guard
-        sink = LogSink(log, create_queues=self._create_queues, announce=self._heard)
+        sink = LogSink(
+            log,
+            create_queues=self._create_queues,
+            seconds=PATIENCE * self.settings.attempt_seconds,
+            announce=self._heard,
+        )
         self.follow(_LogWay(guard, sink))
         return guarded(guard)
 
@@ -181,16 +186,26 @@ class Failover:
         """
         if write is not None and await self._may_write(queue, block):
             self._live += 1
-            try:
-                return await write()
-            except (Rejected, Conflict):
-                raise
-            except ForebayError as error:
-                self.health.fail(error.message)
-            except Exception as error:
-                logger.exception("the log fails in a way that nobody expected")
-                self.health.fail(f"{type(error).__name__}: {error}")
+            appended = await self._try(write)
+            if appended is not None:
+                return appended
         return await self._spool_block(queue, block)
+
+    async def _try(self, write: Callable[[], Awaitable[Appended]]) -> Appended | None:
+        """Write, within the time that the first push of an outage may take; None if the log is away."""
+        try:
+            async with asyncio.timeout(self.settings.attempt_seconds):
+                return await write()
+        except (Rejected, Conflict):
+            raise
+        except ForebayError as error:
+            self.health.fail(error.message)
+        except TimeoutError:
+            self.health.fail(f"no answer within {self.settings.attempt_seconds:g} seconds")
+        except Exception as error:
+            logger.exception("the log fails in a way that nobody expected")
+            self.health.fail(f"{type(error).__name__}: {error}")
+        return None
 
     def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:
         """Keep messages in memory for a moment, and then in the spool: the answer comes before it is safe."""
@@ -262,18 +277,20 @@ class Failover:
         way = self._way
         if way is None:
             return
+        outage = self.health.outages
         if not self.health.is_healthy:
             await way.ping()
         if self._appended or self._buffer.spooled:
             await self._spool.flush()
         while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
             for name in files:
-                await self._replay(name, way)
-        if not self.health.is_healthy or (self._guard is not None and self._guard.waiting):
-            await self._catch_up(way)
+                await self._replay(name, way, outage)
+        await self._recover(way, outage)
+        if self._guard is not None and self._guard.waiting and self.health.is_healthy:
+            await way.catch_up()
         await self._tidy()
 
-    async def _replay(self, name: FileName, way: Way) -> None:
+    async def _replay(self, name: FileName, way: Way, outage: int) -> None:
         replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
         loop = asyncio.get_running_loop()
         began, live = loop.time(), self._live
@@ -281,8 +298,7 @@ class Failover:
         async def told(found: Sequence[Found], written: Replayed) -> None:
             nonlocal began, live
             self._account(name, found, written)
-            if not self.health.is_healthy:
-                await self._catch_up(way)
+            await self._recover(way, outage)
             self._say_progress()
             if self._live != live:  # somebody pushes directly: his is half of the time
                 await asyncio.sleep(loop.time() - began)
@@ -293,7 +309,6 @@ class Failover:
         self._backlog.read(name)
         logger.info("replay complete, deleted file %s: %d events", name, replayed.events)
         if replayed.refused:
-            self._failed += replayed.refused
             text = "%d events of %s were refused and set aside, each with its reason; they are tried again"
             logger.error(text, replayed.refused, name)
 
@@ -309,14 +324,20 @@ class Failover:
             done = total - pending
             logger.info("replay: progress %d/%d events (%.1f%%)", done, total, 100 * done / total)
 
-    async def _catch_up(self, way: Way) -> None:
-        """Something was written: what must come before everything else goes, and the log is back."""
+    async def _recover(self, way: Way, outage: int) -> None:
+        """The log has answered since this outage began, and took what there was: it is back.
+
+        What must come before everything else comes first. It may have been lost again meanwhile.
+        """
+        if self.health.is_healthy or self.health.outages != outage:
+            return
         await way.catch_up()
         self._backlog.begin()
         self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
 
     def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
         self._flushed += replayed.events
+        self._failed += replayed.refused
         entries = [each.entry for each in found if isinstance(each.entry, SpooledBlock)]
         if name in self._before:
             events = sum(map(len, entries))

@@ -17,6 +17,7 @@ from typing import Any, Final, Self, TypeVar, cast
 from forebay.failover import outcomes
 from forebay.failover.health import Health
 from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
+from forebay.failover.sinks import answered
 from forebay.log.seam import Log, LogAway
 from forebay.log.values import Append, Mark, Receipt, Settlement
 from forebay.model import Corrupt, mint
@@ -28,6 +29,8 @@ from forebay.spool.spool import Spool
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
+PATIENCE: Final = 10
+"""How much longer than one write the replay of many may take."""
 FEW_FILES: Final = 1
 """When so many files are left, whoever settles waits for the end."""
 
@@ -102,7 +105,7 @@ class FailoverLog:
         """Write; what is only settled goes to the spool while the log is away."""
         if appends or atomic:
             return await self._health.call(
-                lambda: self._log.commit(appends, settlements, id=id, atomic=atomic), self._seconds
+                lambda: self._log.commit(appends, settlements, id=id, atomic=atomic)
             )
         write_id = id or mint()
         if any(death.message is None for settlement in settlements for death in settlement.dead):
@@ -186,7 +189,7 @@ class FailoverLog:
                 await _set_aside(self._spool.reader, name, each, str(error))
             else:
                 entries.append(each.entry)
-        late = await outcomes.replay(self._log, entries)
+        late = await answered(self._log, outcomes.replay(self._log, entries), PATIENCE * self._seconds)
         self.waiting = max(0, self.waiting - len(entries))
         if late:
             self.late += late

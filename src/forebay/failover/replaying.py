@@ -14,8 +14,8 @@ from typing import Final
 
 import msgspec
 
-from forebay.failover.sinks import Sink, halves
-from forebay.model import Block, Conflict, ForebayError, Rejected, TooLarge, cancel
+from forebay.failover.sinks import Refused, Sink
+from forebay.model import Conflict, cancel
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader
@@ -37,7 +37,6 @@ class Replayed(msgspec.Struct, frozen=True):
 
 Told = Callable[[Sequence[Found], Replayed], Awaitable[None]]
 """Called with each page that is through; it may take its time before the next."""
-_Refused = tuple[Found, Block, ForebayError]
 
 
 class Replayer:
@@ -53,8 +52,9 @@ class Replayer:
         total = Replayed()
         async for found in self._pages(name, failed=False):
             written, refused = await self._write(found)
-            for each, block, error in refused:
-                await asyncio.to_thread(self._reader.refuse, name, [_set_aside(each, block)], str(error))
+            for each in refused:
+                part = [_part_of(found, each)]
+                await asyncio.to_thread(self._reader.refuse, name, part, str(each.error))
             total += written
             if told is not None:
                 await told(found, written)
@@ -91,30 +91,20 @@ class Replayer:
         finally:
             await cancel(reading)
 
-    async def _write(self, found: Sequence[Found]) -> tuple[Replayed, list[_Refused]]:
-        blocks = [each.entry for each in found if isinstance(each.entry, SpooledBlock)]
-        places = [each for each in found if isinstance(each.entry, SpooledBlock)]
-        results = await self._sink.write([(entry.queue, entry.block) for entry in blocks])
-        refused: list[_Refused] = []
-        for each, entry, error in zip(places, blocks, results, strict=True):
-            if error is None or (entry.damaged and isinstance(error, Conflict)):
-                continue  # or the log has it whole: it came there before the file was damaged
-            refused += [(each, part, why) for part, why in await self._isolate(entry, error)]
-        kept = sum(len(block) for _, block, _ in refused)
+    async def _write(self, found: Sequence[Found]) -> tuple[Replayed, list[Refused]]:
+        blocks = [entry for each in found if isinstance(entry := each.entry, SpooledBlock)]
+        refused = [
+            each
+            for each in await self._sink.write([(entry.queue, entry.block) for entry in blocks])
+            # If the log knows a damaged block otherwise, it has it whole, from before it was damaged.
+            if not (blocks[each.place].damaged and isinstance(each.error, Conflict))
+        ]
+        kept = sum(len(each.block) for each in refused)
         return Replayed(sum(map(len, blocks)) - kept, kept), refused
 
-    async def _isolate(self, entry: SpooledBlock, error: ForebayError) -> list[tuple[Block, ForebayError]]:
-        """Write all but what is to blame for the refusal of a block; that, each with why."""
-        if len(entry.block) == 1 or type(error) not in (Rejected, TooLarge):
-            return [(entry.block, error)]
-        refused: list[tuple[Block, ForebayError]] = []
-        for half in halves(entry.block):
-            (why,) = await self._sink.write([(entry.queue, half)])
-            if why is not None:
-                refused += await self._isolate(SpooledBlock(entry.queue, half), why)
-        return refused
 
-
-def _set_aside(found: Found, block: Block) -> Found:
-    assert isinstance(found.entry, SpooledBlock)
-    return Found(SpooledBlock(found.entry.queue, block), found.stretch)
+def _part_of(found: Sequence[Found], refused: Refused) -> Found:
+    """What was refused, where it was found."""
+    where = [each for each in found if isinstance(each.entry, SpooledBlock)][refused.place]
+    assert isinstance(where.entry, SpooledBlock)
+    return Found(SpooledBlock(where.entry.queue, refused.block), where.stretch)

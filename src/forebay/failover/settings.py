@@ -7,7 +7,7 @@ import msgspec
 from forebay.spool.settings import SpoolSettings
 
 _Count: TypeAlias = Annotated[int, msgspec.Meta(ge=1)]
-_Seconds: TypeAlias = Annotated[float, msgspec.Meta(gt=0, le=86_400)]
+_Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.001, le=86_400)]
 
 
 class FailoverSettings(SpoolSettings, frozen=True, kw_only=True):

@@ -1,14 +1,16 @@
 """Where spooled blocks go: a log, or any store.
 
-Invariants: blocks of a queue are written in the order in which they are given; one that is refused leaves
-the others alone; written again, a block changes nothing.
+Invariants: messages of a queue are written in the order in which they are given; what is refused, in the end
+single messages, leaves the others alone; written again, a block changes nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol
+from typing import Final, Protocol, TypeVar
+
+import msgspec
 
 from forebay.log.seam import Log
 from forebay.log.values import Append, Queue
@@ -18,12 +20,15 @@ from forebay.model import (
     Conflict,
     ForebayError,
     Rejected,
+    TooLarge,
+    Unavailable,
     UnknownQueue,
 )
 from forebay.spool.lines import derive_id
 from forebay.store.seam import Store
 from forebay.store.values import DEFAULT_GROUP
 
+T = TypeVar("T")
 QUEUES_MAX: Final = 10_000
 """Queues that are remembered."""
 
@@ -31,11 +36,19 @@ Addressed = tuple[str, Block]
 """A block and the name of its queue."""
 
 
+class Refused(msgspec.Struct, frozen=True):
+    """What was refused of the block at a place, and why; what else it holds is written."""
+
+    place: int
+    block: Block
+    error: ForebayError
+
+
 class Sink(Protocol):
     """Takes blocks in order."""
 
-    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
-        """Write blocks; for each None, or why it was refused. Unavailable when it isn't known of any."""
+    async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
+        """Write blocks; what was refused of them. Unavailable when it isn't known of any."""
         ...
 
 
@@ -44,26 +57,35 @@ async def _unheard(_: int) -> None:
 
 
 class LogSink:
-    """Writes many blocks in one commit; `announce` is told of each queue that has something new."""
+    """Writes many blocks in one commit, which may take so many seconds.
+
+    `announce` is told of each queue that has something new.
+    """
 
     def __init__(
-        self, log: Log, *, create_queues: bool, announce: Callable[[int], Awaitable[None]] = _unheard
+        self,
+        log: Log,
+        *,
+        create_queues: bool,
+        seconds: float = 30.0,
+        announce: Callable[[int], Awaitable[None]] = _unheard,
     ) -> None:
-        self.announce = announce
         self._log = log
         self._create_queues = create_queues
+        self._seconds = seconds
+        self._announce = announce
         self._queues: dict[str, Queue] = {}
 
-    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+    async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks in one commit; where it is refused, in halves, until only what is to blame is left."""
         try:
-            await self._commit(blocks)
+            await answered(self._log, self._commit(blocks), self._seconds)
         except (Rejected, Conflict) as error:
             if len(blocks) == 1:
-                return [error]
+                return await _isolate(self, *blocks[0], error)
             half = len(blocks) // 2
-            return [*await self.write(blocks[:half]), *await self.write(blocks[half:])]
-        return [None] * len(blocks)
+            return [*await self.write(blocks[:half]), *_moved(await self.write(blocks[half:]), half)]
+        return []
 
     async def _commit(self, blocks: Sequence[Addressed]) -> None:
         try:
@@ -81,7 +103,7 @@ class LogSink:
             appends.extend(Append.of(queue, part) for part in _fitting(queue, block))
         await self._log.commit(appends)
         for number in {append.queue for append in appends}:
-            await self.announce(number)
+            await self._announce(number)
 
     async def _find(self, name: str) -> Queue:
         try:
@@ -97,6 +119,19 @@ class LogSink:
         return queue
 
 
+async def answered(log: Log, work: Awaitable[T], seconds: float) -> T:
+    """What the log answers; Unavailable, and its connections are dropped, if that takes too long."""
+    timeout = asyncio.timeout(seconds)
+    try:
+        async with timeout:
+            return await work
+    except TimeoutError:
+        if not timeout.expired():
+            raise
+        log.hang_up()
+        raise Unavailable(f"no answer within {seconds:g} seconds", retry_after_seconds=1.0) from None
+
+
 class StoreSink:
     """Writes blocks one by one, queues side by side: to a server, or to a store of any kind."""
 
@@ -104,26 +139,26 @@ class StoreSink:
         self._store = store
         self._create_queues = create_queues
 
-    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+    async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks."""
         by_queue: dict[str, list[int]] = {}
         for place, (queue, _) in enumerate(blocks):
             by_queue.setdefault(queue, []).append(place)
-        results: list[ForebayError | None] = [None] * len(blocks)
+        refused: list[Refused] = []
 
         async def write_queue(places: Sequence[int]) -> None:
             for place in places:
-                results[place] = await self._write(*blocks[place])
+                refused.extend(_moved(await self._write(*blocks[place]), place))
 
         await asyncio.gather(*map(write_queue, by_queue.values()))
-        return results
+        return refused
 
-    async def _write(self, name: str, block: Block) -> ForebayError | None:
+    async def _write(self, name: str, block: Block) -> list[Refused]:
         try:
             await self._append(name, block)
         except (Rejected, Conflict) as error:
-            return error
-        return None
+            return await _isolate(self, name, block, error)
+        return []
 
     async def _append(self, name: str, block: Block) -> None:
         try:
@@ -163,7 +198,21 @@ def _fitting(queue: Queue, block: Block) -> Sequence[Block]:
     ]
 
 
-def halves(block: Block) -> Sequence[Block]:
+async def _isolate(sink: Sink, queue: str, block: Block, error: ForebayError) -> list[Refused]:
+    """Write all but what is to blame for the refusal of a block; that, each with why."""
+    if len(block) == 1 or type(error) not in (Rejected, TooLarge):
+        return [Refused(0, block, error)]
+    refused: list[Refused] = []
+    for half in _halves(block):
+        refused += await sink.write([(queue, half)])
+    return refused
+
+
+def _moved(refused: Sequence[Refused], by: int) -> list[Refused]:
+    return [msgspec.structs.replace(each, place=each.place + by) for each in refused]
+
+
+def _halves(block: Block) -> Sequence[Block]:
     """The two halves of a block that was refused whole, under ids that follow from its own."""
     middle, size = len(block) // 2, len(block)
     return [

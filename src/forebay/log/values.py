@@ -428,7 +428,10 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
-    """Where the messages of one group are. The ledger: accepted equals the sum of the rest."""
+    """Where the messages of one group are. The ledger: accepted equals the sum of the rest.
+
+    A log counts what it has. What a server keeps until it can be reached, `spooled`, was accepted too.
+    """
 
     group: Group
     accepted: int
@@ -445,12 +448,14 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Of what is held: messages that are out with workers."""
     due: int
     """Of what is deferred: messages whose time has come."""
+    spooled: int = 0
+    """On a server's own disk, on their way to the log."""
 
     @property
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or something is lost."""
         parts = self.ready + self.held + self.deferred + self.done + self.dead + self.purged
-        return self.accepted - parts - self.expired - self.corrupt
+        return self.accepted - parts - self.expired - self.corrupt - self.spooled
 
 
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -462,6 +467,8 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     floor: int
     """The oldest sequence number that is still kept."""
     groups: Sequence[GroupStats]
+    spooled: int = 0
+    """Messages that are on their way to it, on a server's own disk."""
 
 
 class Stats(msgspec.Struct, frozen=True):

@@ -13,10 +13,11 @@ from contextlib import suppress
 import msgspec
 
 from forebay.spool.disk import Disk, File
-from forebay.spool.faults import error_of, is_full
-from forebay.spool.lines import Spooled, SpooledSettlement, encode_entry, note_synced
+from forebay.spool.faults import cap_error, error_of, is_full
+from forebay.spool.lines import SYNCED_BYTES_MAX, Spooled, SpooledSettlement, encode_entry, note_synced
 from forebay.spool.names import RESERVE, FileName, Prefix, next_name
 from forebay.spool.settings import SpoolSettings
+from forebay.spool.usage import Usage
 
 
 class Write(msgspec.Struct, frozen=True):
@@ -55,6 +56,7 @@ class Appender:
         prefix: Prefix = "failover",
         last: str = "",
         reserve: Reserve | None = None,
+        usage: Usage | None = None,
         finished: Callable[[FileName], None] | None = None,
     ) -> None:
         self._disk = disk
@@ -68,6 +70,7 @@ class Appender:
         self._synced = 0
         self._events = 0
         self._reserve = reserve or Reserve()
+        self._usage = Usage(disk) if usage is None else usage
 
     @property
     def current(self) -> FileName | None:
@@ -76,6 +79,22 @@ class Appender:
 
     def write(self, writes: Sequence[Write]) -> list[Exception | None]:
         """Write and sync; an error for each write that is not safe, and that was not kept."""
+        bytes_max = self._settings.spool_bytes_max
+        if bytes_max is None:
+            return self._write_or_settle(writes)
+        blocks = [place for place, write in enumerate(writes) if not write.settles]
+        sizes = [len(writes[place].data) + SYNCED_BYTES_MAX for place in blocks]
+        count = self._usage.claim(sizes, bytes_max)
+        refused = set(blocks[count:])
+        results: list[Exception | None] = [cap_error(bytes_max)] * len(writes)
+        places = [place for place in range(len(writes)) if place not in refused]
+        try:
+            _write_some(writes, places, results, self._write_or_settle)
+        finally:
+            self._usage.release(sum(sizes[:count]))
+        return results
+
+    def _write_or_settle(self, writes: Sequence[Write]) -> list[Exception | None]:
         try:
             self._write(writes)
         except OSError as error:
@@ -98,16 +117,19 @@ class Appender:
 
     def _write(self, writes: Sequence[Write]) -> None:
         events = sum(write.events for write in writes)
-        data = b"".join([write.data for write in writes])
-        if self._events and not self._fits(events, len(data)):
+        pieces = [write.data for write in writes]
+        size = sum(map(len, pieces))
+        if self._events and not self._fits(events, size):
             self.finish()
-        self._check_space(len(data), settles=all(write.settles for write in writes))
+        self._check_space(size, settles=all(write.settles for write in writes))
         file = self._file or self._begin()
         if self._synced:
-            data = note_synced(data, self._synced)
+            pieces[0] = note_synced(pieces[0], self._synced)
+        data = b"".join(pieces)
         file.append(data)
         file.sync()
         self._synced += len(data)
+        self._usage.note(str(self._name), self._synced)
         self._events += events
         if not self._fits(1, 0):
             self.finish()
@@ -128,9 +150,7 @@ class Appender:
             with suppress(OSError):
                 self._disk.reserve(RESERVE, 0)
             self._reserve.held = False
-            settled = self._write_again([writes[place] for place in places])
-            for place, result in zip(places, settled, strict=True):
-                results[place] = result
+            _write_some(writes, places, results, self._write_again)
         return results
 
     def _fits(self, events: int, size: int) -> bool:
@@ -186,5 +206,18 @@ class Appender:
             except OSError:
                 return
             self._unnamed.pop(0)
+            self._usage.move(str(name), str(name.finished))
             if self._finished is not None:
                 self._finished(name.finished)
+
+
+def _write_some(
+    writes: Sequence[Write],
+    places: Sequence[int],
+    results: list[Exception | None],
+    write: Callable[[Sequence[Write]], list[Exception | None]],
+) -> None:
+    """Write those at some places, and put down what became of them."""
+    if places:
+        for place, result in zip(places, write([writes[place] for place in places]), strict=True):
+            results[place] = result

@@ -7,6 +7,7 @@ What a crash leaves: bytes of a file up to its last `sync`, and any part of what
 as they were at the last `sync_folder` of their folder, and any part of what was changed after it, in order.
 """
 
+import errno
 import fcntl
 import os
 import shutil
@@ -16,6 +17,8 @@ from typing import Final, Protocol
 from forebay.model import Misconfigured, Unavailable
 
 _LOCK: Final = "lock"
+_READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
+"""A file that can't be written may still be read, as one on the disk of a server that is gone."""
 
 
 class File(Protocol):
@@ -141,8 +144,8 @@ class RealDisk:
         flags = os.O_RDWR | os.O_APPEND | os.O_CLOEXEC | (os.O_CREAT | os.O_EXCL if create else 0)
         try:
             return _RealFile(os.open(self.folder / name, flags, 0o600))
-        except PermissionError:
-            if create:
+        except OSError as error:
+            if create or error.errno not in _READ_ONLY:
                 raise
             return _RealFile(os.open(self.folder / name, os.O_RDONLY | os.O_CLOEXEC))
 
@@ -202,7 +205,7 @@ class RealDisk:
             os.close(descriptor)
             raise Misconfigured(
                 f"another process uses the spool folder {self.folder}",
-                hint="give each process a folder of its own, or end the other one first",
+                hint="end the other one first, work on a copy of the folder, or use a folder of its own",
             ) from None
         except OSError as error:
             os.close(descriptor)

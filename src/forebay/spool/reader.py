@@ -15,6 +15,7 @@ from forebay.spool.disk import Disk
 from forebay.spool.faults import translated
 from forebay.spool.names import FAILED, FileName, Prefix, sort_names
 from forebay.spool.scanning import Found, Page, Place, scan
+from forebay.spool.usage import Usage
 
 _START: Final = Place()
 _CHUNK_BYTES: Final = 1 << 20
@@ -23,9 +24,10 @@ _CHUNK_BYTES: Final = 1 << 20
 class Reader:
     """Reads a folder of spool files; sync, for one thread at a time, beside one that writes."""
 
-    def __init__(self, disk: Disk, *, clock: Clock | None = None) -> None:
+    def __init__(self, disk: Disk, *, clock: Clock | None = None, usage: Usage | None = None) -> None:
         self._disk = disk
         self._clock = clock or SystemClock()
+        self._usage = usage
 
     def files(self, *prefixes: Prefix) -> list[FileName]:
         """The finished files, oldest first; of certain kinds, if any are named."""
@@ -56,6 +58,7 @@ class Reader:
                 page = scan(file, name, start, events_max=events_max, bytes_max=bytes_max, created_at=now)
                 if page.faults:
                     keep_faults(self._disk, name, file, page.faults, path=path, now=now)
+                    self._look_aside(name)
                 return page
             finally:
                 file.close()
@@ -68,16 +71,22 @@ class Reader:
         """
         with translated("written"):
             keep_refused(self._disk, name, refused, reason, path=str(name), now=self._clock.now())
+            self._look_aside(name)
 
     def done(self, name: FileName, *, failed: bool = False) -> None:
         """Remove a file: all that it holds is in the log, or was set aside. Twice is fine."""
         with translated("removed"):
             if str(name) in self._disk.list(FAILED if failed else ""):
                 self._disk.remove(_path(name, failed=failed))
+                if self._usage is not None:
+                    self._usage.note(_path(name, failed=failed), None)
                 self._disk.sync_folder(FAILED if failed else "")
 
     def count(self, name: FileName, *, failed: bool = False) -> int:
-        """How many lines a file has, which is how many events; quick, since none is looked at."""
+        """How many lines a file has, which is how many events; quick, since none is looked at.
+
+        Empty ones don't count: they stand where a repair has left something out.
+        """
         with translated("read"):
             return self._count(_path(name, failed=failed))
 
@@ -85,8 +94,13 @@ class Reader:
         file = self._disk.open(path)
         try:
             lines = offset = 0
+            begun = False
             while chunk := file.read_at(offset, _CHUNK_BYTES):
-                lines += chunk.count(b"\n")
+                *whole, last = chunk.split(b"\n")
+                if whole:
+                    lines += len(whole) - whole.count(b"") + (begun and not whole[0])
+                    begun = False
+                begun |= bool(last)
                 offset += len(chunk)
             return lines
         finally:
@@ -97,6 +111,10 @@ class Reader:
         with translated("read"):
             names = [name for name in self._disk.list(FAILED) if name.endswith((".buf", ".bad"))]
             return sum(self._count(f"{FAILED}/{name}") for name in names)
+
+    def _look_aside(self, name: FileName) -> None:
+        if self._usage is not None:
+            self._usage.look_aside(name)
 
 
 def _path(name: FileName, *, failed: bool) -> str:

@@ -19,7 +19,7 @@ from forebay.spool.aside import keep_faults
 from forebay.spool.disk import Disk, File
 from forebay.spool.faults import is_full, translated
 from forebay.spool.lines import SpooledBlock, encode_entry
-from forebay.spool.names import FAILED, FileName, sort_names
+from forebay.spool.names import FAILED, FileName, parse_name, sort_names
 from forebay.spool.scanning import Assembler, Fault, Found, Stretch, walk
 
 _CHUNK_BYTES: Final = 1 << 20
@@ -43,26 +43,36 @@ def recover(disk: Disk, *, clock: Clock | None = None) -> list[Recovered]:
         return [_recover(disk, name, clock.now()) for name in sort_names(disk.list(), "writing")]
 
 
-def rewrite(disk: Disk, name: FileName, faults: list[Fault], now: int, partial: Sequence[Found] = ()) -> None:
+def rewrite(
+    disk: Disk,
+    name: FileName,
+    faults: list[Fault],
+    now: int,
+    partial: Sequence[Found] = (),
+    *,
+    failed: bool = False,
+) -> None:
     """Replace a file by a finished one without these faults, which are set aside first.
 
-    Of the blocks in `partial`, which are damaged, what could be read is written anew.
+    Of the blocks in `partial`, which are damaged, what could be read is written anew. With `failed` it is the
+    file of that name in `failed`.
     """
-    file = disk.open(str(name))
+    folder = FAILED if failed else ""
+    path, copy, finished = (f"{folder}/{n}".lstrip("/") for n in (name, _copy_name(name), name.finished))
+    file = disk.open(path)
     try:
-        keep_faults(disk, name, file, faults, path=str(name), now=now)
-        copy = _copy_name(name)
+        keep_faults(disk, name, file, faults, path=path, now=now)
         kept = _copy_without(disk, copy, file, [*faults, *partial])
     finally:
         file.close()
     if kept:
-        disk.rename(copy, str(name.finished))
-        disk.sync_folder()
+        disk.rename(copy, finished)
+        disk.sync_folder(folder)
     else:
         disk.remove(copy)
     if name.state == "writing" or not kept:
-        disk.remove(str(name))
-    disk.sync_folder()
+        disk.remove(path)
+    disk.sync_folder(folder)
 
 
 def _recover(disk: Disk, name: FileName, now: int) -> Recovered:
@@ -151,6 +161,8 @@ def _copy_name(name: FileName) -> str:
 
 def _drop_half_copies(disk: Disk) -> None:
     """Remove the copies that a crash left: what they were made of is still there."""
-    for name in disk.list():
-        if name.endswith(".copy"):
-            disk.remove(name)
+    for folder in ("", FAILED):
+        for name in disk.list(folder):
+            stem, _, ending = name.rpartition(".")
+            if ending == "copy" and parse_name(f"{stem}.buf"):  # nobody else's
+                disk.remove(f"{folder}/{name}".lstrip("/"))

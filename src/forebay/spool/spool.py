@@ -21,7 +21,6 @@ from typing import Final, Self, get_args
 
 from forebay.model import Clock
 from forebay.spool.appending import Appender, Reserve
-from forebay.spool.checking import list_files
 from forebay.spool.disk import Disk, Lock
 from forebay.spool.faults import translated
 from forebay.spool.lines import Spooled
@@ -29,6 +28,7 @@ from forebay.spool.names import FAILED, FileName, Prefix, parse_name
 from forebay.spool.reader import Reader
 from forebay.spool.recovering import Recovered, recover
 from forebay.spool.settings import SpoolSettings
+from forebay.spool.usage import Usage
 from forebay.spool.writer import Writer
 
 _DEFAULTS: Final = SpoolSettings()
@@ -47,13 +47,16 @@ class Spool:
         clock: Clock | None,
         finished: Callable[[FileName], None] | None,
     ) -> None:
-        self.reader = Reader(disk, clock=clock)
+        with translated("listed"):
+            self._usage = usage = Usage(disk)
+        self.reader = Reader(disk, clock=clock, usage=usage)
         self.recovered = recovered
         self._lock = lock
-        self._disk = disk
         last, reserve = last_id(disk), Reserve()
         appenders = {
-            prefix: Appender(disk, settings, prefix=prefix, last=last, reserve=reserve, finished=finished)
+            prefix: Appender(
+                disk, settings, prefix=prefix, last=last, reserve=reserve, usage=usage, finished=finished
+            )
             for prefix in get_args(Prefix)
         }
         self._writers: dict[Prefix, Writer] = {
@@ -87,13 +90,13 @@ class Spool:
 
     @property
     def file_count(self) -> int:
-        """Files in the folder, also what was set aside."""
-        return len(list_files(self._disk))
+        """Files in the folder, also what was set aside to be tried again."""
+        return self._usage.file_count
 
     @property
     def bytes(self) -> int:
-        """What they take."""
-        return sum(listed.bytes for listed in list_files(self._disk))
+        """What all files take, with lines that could not be read; the reserve comes on top."""
+        return self._usage.bytes
 
     async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
         """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""

@@ -69,17 +69,18 @@ class Pushed(Form, kw_only=True):
     """What became of one message."""
 
     id: Id | None
-    """None as long as it is not in the log."""
+    """Null as long as it isn't in the log."""
     status: Literal["accepted", "duplicate", "spooled", "buffered"]
+    """Spooled: on the server's disk, on its way to the log. Buffered: in its memory, soon on its disk."""
 
 
 class PushReceipt(Form, kw_only=True):
-    """What became of a push. `durable` says where it is on disk."""
+    """What became of a push."""
 
-    block: str
-    """The id of the block that the messages are in."""
+    block: str | None
+    """The id of the block that the messages are in; null while they are buffered, and in none yet."""
     durable: Where
-    """Where it is: in the log, on local disk on its way there, or in memory, if that was asked for."""
+    """Where it is: on disk in the log or in the spool, or in memory and nowhere else (`buffered`)."""
     repeated: bool = False
     """This push, by its id, was there before; the answer is that of the first time."""
     results: Sequence[Pushed]
@@ -88,7 +89,7 @@ class PushReceipt(Form, kw_only=True):
 class Push(msgspec.Struct, frozen=True):
     """What became of a push, for programs."""
 
-    block: bytes
+    block: bytes | None
     durable: Where
     appended: Appended
 
@@ -97,7 +98,8 @@ class StreamBlock(Form, kw_only=True):
     """Some messages of a stream, written together."""
 
     block: str
-    first: Id
+    first: Id | None
+    """Null as long as they aren't in the log."""
     count: int
     duplicates: int = 0
 
@@ -106,6 +108,7 @@ class StreamReceipt(Form, kw_only=True):
     """What became of a stream of messages."""
 
     durable: Where
+    """Where its blocks are: in the log only if all of them are."""
     accepted: int
     duplicates: int
     blocks: Sequence[StreamBlock]
@@ -327,6 +330,7 @@ class Version(Form, kw_only=True):
 
 
 _raw: Final = msgspec.json.Decoder(Raw)
+_STATUSES: Final[Mapping[Where, str]] = {"spool": "spooled", "buffered": "buffered"}
 _BETWEEN: Final = '","status":"accepted"},{"id":"'
 
 
@@ -392,17 +396,12 @@ def _payload_text(data: bytes) -> bytes:
     return b'"payload_base64":"%b"' % b64encode(data)
 
 
-_NOT_YET: Final = {
-    "spool": Pushed(id=None, status="spooled"),
-    "buffered": Pushed(id=None, status="buffered"),
-}
-
-
 def pushed_forms(appended: Appended) -> Sequence[Pushed]:
     """What became of each message of a block; written at once where nothing was a duplicate."""
-    duplicates = appended.duplicates
     if appended.where != "log":
-        return [_NOT_YET[appended.where]] * appended.count
+        each = f'{{"id":null,"status":"{_STATUSES[appended.where]}"}}'
+        return cast("Sequence[Pushed]", Raw(f"[{','.join([each] * appended.count)}]"))
+    duplicates = appended.duplicates
     if not duplicates:
         ids = range(appended.first, appended.first + appended.count)
         written = Raw(f'[{{"id":"{_BETWEEN.join(map(str, ids))}","status":"accepted"}}]')

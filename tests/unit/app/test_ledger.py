@@ -3,6 +3,7 @@
 import msgspec
 
 from forebay.app.ledger import ledger_rows, ledger_table
+from forebay.failover.books import with_spooled
 from forebay.log.values import Group, GroupStats, Queue, QueueSettings, QueueStats, Stats
 
 WORKERS = GroupStats(
@@ -28,3 +29,13 @@ def test_what_was_purged_is_a_place_of_its_own() -> None:
     assert columns(purged)[7:] == ["dead", "purged", "difference"]
     (row,) = ledger_rows(stats_of(purged))
     assert (row["dead"], row["purged"], row["difference"]) == (1, 3, 0)
+
+
+def test_what_is_spooled_is_a_place_of_its_own() -> None:
+    assert "spooled" not in columns(WORKERS)
+    (row,) = ledger_rows(stats_of(WORKERS))
+    assert (row["accepted"], row["spooled"]) == (9, 0)
+    outage = with_spooled(stats_of(WORKERS), {"orders": 4})
+    assert columns(outage.queues[0].groups[0])[2:4] == ["accepted", "spooled"]
+    (row,) = ledger_rows(outage)
+    assert (row["accepted"], row["spooled"], row["difference"]) == (13, 4, 0)

@@ -2,11 +2,13 @@
 
 import asyncio
 import threading
+from contextlib import suppress
 from pathlib import Path
 
 import pytest
 
 from forebay.model import Block, Full, Message, Misconfigured, Unavailable, mint
+from forebay.spool.checking import list_files
 from forebay.spool.disk import RealDisk
 from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
 from forebay.spool.names import FileName
@@ -182,3 +184,82 @@ async def test_files_of_both_kinds_are_read_in_the_order_of_their_age(tmp_path: 
         await spool.flush()
         assert [name.prefix for name in spool.reader.files()] == ["qos0", "failover"]
         assert entries(spool) == [first, second]
+
+
+def used(disk: SimulatedDisk) -> tuple[int, int]:
+    """How many bytes all files have, and how many of them hold events."""
+    paths = [*disk.list(), *(f"failed/{name}" for name in disk.list("failed"))]
+    return sum(len(disk.content(path)) for path in paths), len(list_files(disk))
+
+
+async def test_what_the_files_take_is_known_without_looking() -> None:
+    disk = SimulatedDisk()
+    async with await Spool.open(disk, HOURS) as spool:
+        assert (spool.bytes, spool.file_count) == (0, 0)
+        for prefix in ("failover", "qos0", "settle"):
+            await spool.append([block_of(3)], prefix=prefix)
+            await spool.append([block_of(2)], prefix=prefix)
+            assert (spool.bytes, spool.file_count) == used(disk)
+        await spool.flush()
+        assert (spool.bytes, spool.file_count) == used(disk)
+        first, second, _ = spool.reader.files()
+        disk.flip(str(first), 10)
+        page = spool.reader.read(first)
+        spool.reader.refuse(first, page.found[1:], "no such queue")
+        assert (spool.bytes, spool.file_count) == used(disk)
+        for name, failed in ((first, False), (first, True), (second, False), (second, False)):
+            spool.reader.done(name, failed=failed)
+            assert (spool.bytes, spool.file_count) == used(disk)
+    async with await Spool.open(disk, HOURS) as again:
+        assert (again.bytes, again.file_count) == used(disk)
+        assert again.file_count == 1
+
+
+async def test_a_failed_sync_leaves_the_right_size() -> None:
+    disk = SimulatedDisk()
+    async with await Spool.open(disk, HOURS) as spool:
+        for syncs in (0, 1, 2):
+            disk.failing_syncs = syncs
+            with suppress(Unavailable):
+                await spool.append([block_of()])
+            assert (spool.bytes, spool.file_count) == used(disk)
+
+
+async def test_a_spool_that_has_what_it_may_have_refuses_blocks_but_settles() -> None:
+    disk = SimulatedDisk()
+    settings = SpoolSettings(file_seconds_max=3600.0, spool_bytes_max=5_000)
+    async with await Spool.open(disk, settings) as spool:
+        kept = list[Spooled]()
+        results = await asyncio.gather(
+            *(spool.append([block_of(3)]) for _ in range(20)), return_exceptions=True
+        )
+        assert 4_000 < spool.bytes <= 5_000
+        refused = [result for result in results if result is not None]
+        assert refused
+        assert all(isinstance(result, Full) and "5000 bytes" in result.message for result in refused)
+        assert results == sorted(results, key=lambda result: result is not None), "a later one took the room"
+        settlement = SpooledSettlement(mint(), b"x" * 2_000)
+        both = await asyncio.gather(
+            spool.append([block_of(3)]), spool.append([settlement]), return_exceptions=True
+        )
+        assert (type(both[0]), both[1]) == (Full, None)
+        await spool.flush()
+        assert spool.bytes > 5_000
+        kept = entries(spool)
+        assert len(kept) == 20 - len(refused) + 1
+        assert settlement in kept
+        for name in spool.reader.files():
+            spool.reader.done(name)
+        await spool.append([block_of(3)])
+
+
+async def test_room_that_somebody_makes_by_hand_is_found(tmp_path: Path) -> None:
+    settings = SpoolSettings(file_seconds_max=3600.0, spool_bytes_max=1_000)
+    bad = tmp_path / "failed" / "failover_x.bad"
+    bad.parent.mkdir()
+    bad.write_bytes(b"x" * 990)
+    async with await Spool.open(RealDisk(tmp_path), settings) as spool:
+        with pytest.raises(Full):
+            await spool.append([block_of()])
+        bad.unlink()
+        await spool.append([block_of()])

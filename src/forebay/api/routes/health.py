@@ -1,23 +1,37 @@
-"""Whether the server is there, and whether it can work; its numbers and its configuration."""
+"""Whether the server is there, and whether it can work; its numbers and its configuration.
+
+Invariants: while pushes are taken, be it into the spool, the server is ready: in an outage of the log a load
+balancer must not take all servers away. Nobody waits for a log that is known to be away.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from forebay.api.answers import Answer
+from forebay.api.answers import Answer, encode_json
 from forebay.api.calls import Call
+from forebay.api.context import Context
 from forebay.api.routing import Route
-from forebay.model import ForebayError
-from forebay.wire.forms import Form
-from forebay.wire.media import TEXT
+from forebay.failover.status import SpoolStatus
+from forebay.model import ForebayError, redact
+from forebay.wire.forms import Form, Micros
+from forebay.wire.media import JSON, TEXT
 
 _PATIENCE_SECONDS: Final = 5.0
 """Whoever asks whether we are ready wants to know it soon."""
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
+_OTHER_THAN_JSON: Final = ("text/plain", "openmetrics")
 
 
-class Health(Form, kw_only=True):
+_NO_SPOOL: Final = SpoolStatus(
+    healthy=True, reason=None, since=0, pending=0, flushed=0, failed=0, settlements=0, files=0, bytes=0,
+    queues={}, outages=0,
+)  # fmt: skip
+"""Without a spool nothing waits, and nobody knows of outages."""
+
+
+class Alive(Form, kw_only=True):
     """Alive."""
 
     alive: bool
@@ -30,37 +44,90 @@ class Readiness(Form, kw_only=True):
     parts: dict[str, str]
 
 
+class FileBuffer(Form, kw_only=True):
+    """The spool in four numbers."""
+
+    pending: int
+    """Messages that were accepted and are not in the log yet."""
+    flushed: int
+    """Messages that came from the spool to the log, since the start."""
+    failed: int
+    """Messages and settlements that were set aside."""
+    db_healthy: bool
+    """Whether pushes go to the log."""
+
+
+class FileBufferMetrics(Form, kw_only=True):
+    """The metrics as JSON."""
+
+    file_buffer: FileBuffer
+
+
+class Health(Form, kw_only=True):
+    """How the server is."""
+
+    status: Literal["healthy", "degraded", "unhealthy"]
+    """Degraded: the log is away, and pushes go to the spool. Unhealthy: pushes are refused."""
+    database: Literal["connected", "disconnected"]
+    file_buffer: FileBuffer
+    since: Micros | None
+    """Since when it is so, where that is known."""
+    reason: str | None
+    """Why it isn't healthy."""
+    outages: int
+    """How often the log was lost, since the start."""
+    settlements: int
+    """Outcomes that wait for the log."""
+    files: int
+    bytes: int
+    """What the spool's files take on disk."""
+
+
 async def alive(_: Call) -> Answer:
     """Whether the process answers; asks nobody."""
-    return Answer(Health(alive=True))
+    return Answer(Alive(alive=True))
 
 
 async def ready(call: Call) -> Answer:
     """Whether the server can work; says which part can't."""
     context = call.context
-    parts = {"store": "ok", "server": "ok"}
-    if context.draining.is_set():
-        parts["server"] = "stopping"
-    if context.opened is None:
-        parts["store"] = context.reason
-    else:
-        try:
-            async with asyncio.timeout(_PATIENCE_SECONDS):
-                await context.opened.queues()
-        except ForebayError as error:
-            parts["store"] = str(error)
-        except TimeoutError:
-            parts["store"] = f"no answer within {_PATIENCE_SECONDS:g} seconds"
+    away, is_spooling = await _why_away(context), _is_spooling(context)
+    parts = {"store": "ok", "server": "stopping" if context.draining.is_set() else "ok"}
+    if away is not None:
+        parts["store"] = f"away, and pushes go to the spool: {away}" if is_spooling else away
     if context.keys is not None:
         context.keys.ring.look()
         if (problem := context.keys.ring.problem) is not None:
             parts["keys"] = f"going on with those that were known: {problem}"
-    ready = all(part == "ok" for name, part in parts.items() if name != "keys")
+    ready = parts["server"] == "ok" and (away is None or is_spooling)
     return Answer(Readiness(ready=ready, parts=parts), status=200 if ready else 503)
 
 
+async def health(call: Call) -> Answer:
+    """How the server is: whether pushes are taken, and where they go."""
+    context = call.context
+    away, stopping = await _why_away(context), context.draining.is_set()
+    takes = not stopping and (away is None or _is_spooling(context))
+    status = _status(context)
+    found = Health(
+        status="unhealthy" if not takes else "healthy" if away is None else "degraded",
+        database="connected" if away is None else "disconnected",
+        file_buffer=_file_buffer(status, is_there=away is None),
+        since=status.since if context.failover is not None else None,
+        reason="the server is stopping" if stopping else away,
+        outages=status.outages,
+        settlements=status.settlements,
+        files=status.files,
+        bytes=status.bytes,
+    )
+    return Answer(found, status=200 if takes else 503)
+
+
 async def metrics(call: Call) -> Answer:
-    """What the server counts itself."""
+    """What the server counts itself; the spool alone for whoever wants JSON."""
+    if _wants_json(call):
+        numbers = _file_buffer(_status(call.context), is_there=call.context.is_healthy)
+        return Answer(encode_json(FileBufferMetrics(file_buffer=numbers)), media=JSON)
     return Answer(call.context.counters.text(), media=_PROMETHEUS)
 
 
@@ -69,17 +136,62 @@ async def config(call: Call) -> Answer:
     return Answer(call.context.shown)
 
 
+async def _why_away(context: Context) -> str | None:
+    """Why the store can't be used, or nothing; it isn't asked when it is known to be away."""
+    if context.opened is None:
+        return redact(context.reason)
+    status = _status(context)
+    if not status.healthy:
+        return redact(status.reason or "the log can't be reached")
+    try:
+        async with asyncio.timeout(_PATIENCE_SECONDS):
+            await context.opened.queues()
+    except ForebayError as error:
+        return redact(str(error))
+    except TimeoutError:
+        return f"no answer within {_PATIENCE_SECONDS:g} seconds"
+    return None
+
+
+def _is_spooling(context: Context) -> bool:
+    """Whether pushes would be taken if the store were away; not before it was tried to open it."""
+    return context.failover is not None and context.has_tried
+
+
+def _status(context: Context) -> SpoolStatus:
+    return _NO_SPOOL if context.failover is None else context.failover.status()
+
+
+def _file_buffer(status: SpoolStatus, *, is_there: bool) -> FileBuffer:
+    return FileBuffer(
+        pending=status.pending, flushed=status.flushed, failed=status.failed, db_healthy=is_there
+    )
+
+
+def _wants_json(call: Call) -> bool:
+    accept = (call.header(b"accept") or "").lower()
+    return JSON in accept and not any(name in accept for name in _OTHER_THAN_JSON)
+
+
 ROUTES: Final[tuple[Route, ...]] = (
-    Route("GET", "/healthz", alive, "Whether the process answers", {200: Health}, tag="Server"),
+    Route("GET", "/healthz", alive, "Whether the process answers", {200: Alive}, tag="Server"),
     Route("GET", "/readyz", ready, "Whether it can work", {200: Readiness, 503: Readiness}, tag="Server"),
+    Route(
+        "GET",
+        "/health",
+        health,
+        "Whether pushes are taken, and where they go",
+        {200: Health, 503: Health},
+        tag="Server",
+    ),
     Route(
         "GET",
         "/metrics",
         metrics,
-        "Numbers for Prometheus",
-        {200: str},
+        "Numbers for Prometheus; those of the spool for whoever accepts nothing but JSON",
+        {200: FileBufferMetrics},
         scope="read",
-        answer_media=(TEXT,),
+        answer_media=(TEXT, JSON),
         tag="Server",
     ),
     Route(

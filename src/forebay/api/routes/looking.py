@@ -1,17 +1,20 @@
-"""Looking: peek, stats, the ledger, flows, running tasks, and the path of one message."""
+"""Looking: peek, stats, the ledger, flows, running tasks, the spool, and the path of one message."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from typing import Annotated, Final
 
+import msgspec
 from msgspec import Meta
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.routing import Route
+from forebay.api.routing import NoRoute, Route
+from forebay.failover.books import with_spooled
+from forebay.failover.status import SpoolStatus
 from forebay.log.values import Stats
-from forebay.model import parse_message_id, queue_of
+from forebay.model import parse_message_id, queue_of, redact
 from forebay.store.values import FlowStats, Peeked, Running, StoreStats
 from forebay.wire.forms import Form, PeekedPage, RunningPage, WhereForm, peeked_form, running_form, where_form
 
@@ -54,8 +57,19 @@ async def stats(call: Call) -> Answer:
 
 
 async def ledger(call: Call) -> Answer:
-    """The books of every queue and group."""
-    return Answer(await call.context.store.ledger())
+    """The books of every queue and group, with what is in the spool."""
+    books, failover = await call.context.store.ledger(), call.context.failover
+    return Answer(books if failover is None else with_spooled(books, failover.status().queues))
+
+
+async def spool(call: Call) -> Answer:
+    """What waits for the log, by queue, and since when."""
+    if call.context.failover is None:
+        raise NoRoute("this server has no spool", hint="it is switched on by spool.enabled")
+    status = call.context.failover.status()
+    if status.reason is not None:
+        status = msgspec.structs.replace(status, reason=redact(status.reason))
+    return Answer(status)
 
 
 async def flows(call: Call) -> Answer:
@@ -114,6 +128,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         "The books of every queue and group",
         {200: Stats},
         scope="read",
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/spool",
+        spool,
+        "What waits on the server's disk for the log",
+        {200: SpoolStatus},
+        scope="read",
+        problems=(404,),
         tag=_TAG,
     ),
     Route(

@@ -1,7 +1,8 @@
 """Pushing: messages as a JSON array, as a stream of lines, as MessagePack, or as a whole encoded block.
 
-Invariants: what is answered 201 is durable; a push is written whole or not at all, but for a stream, which is
-written in blocks as it comes and says how far it came; a push with the same Idempotency-Key is the same push.
+Invariants: what is answered 201 is durable, in the log or in the spool; what is answered 202 is in memory,
+since its caller asked for no more; a push is written whole or not at all, but for a stream, which is written
+in blocks as it comes and says how far it came; a push with the same Idempotency-Key is the same push.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import binascii
 from base64 import b64decode
 from collections.abc import Sequence
 from hashlib import sha256
-from typing import Final
+from typing import Final, Literal
 
 import msgspec
 from msgspec import UNSET
@@ -20,7 +21,7 @@ from forebay.api.calls import Call
 from forebay.api.decoding import decode_json, decode_msgpack
 from forebay.api.routing import Route
 from forebay.api.tracing import trace_headers, traced
-from forebay.log.values import Appended
+from forebay.log.values import Appended, Where
 from forebay.model import (
     Block,
     Corrupt,
@@ -55,6 +56,8 @@ _FIELDS: Final = tuple(Item.__struct_fields__)
 _MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
 _SECOND: Final = 1_000_000
 _plain: Final = msgspec.json.Decoder(list[PlainItem])
+_WORST: Final[Sequence[Where]] = ("log", "spool", "buffered")
+"""Where messages are, the safest place first."""
 _AROUND: Final = len("[]") - len(",")
 _AROUND_EACH: Final = len('{"payload":},')
 
@@ -64,16 +67,25 @@ class PushQuery(Form, kw_only=True):
 
     delay_seconds: Seconds | None = None
     """Not handed out before so long has passed, by the server's clock."""
+    qos: Literal[0, 1] = 1
+    """1: answered when it is on disk. 0: answered at once, and written a moment later with others; a crash in
+    between loses it."""
+
+
+_ASKS_NOTHING: Final = PushQuery()
 
 
 async def push(call: Call) -> Answer:
     """Push messages, all or none of them."""
     media = call.media
+    query = call.query(PushQuery) if call.scope["query_string"] else _ASKS_NOTHING
+    if not query.qos:
+        _check_buffered(call)
     if media in NDJSON_NAMES:
         return await _push_lines(call)
     key = _key(call)
     body = await call.body()
-    encoded, delay = None, call.query(PushQuery).delay_seconds if call.scope["query_string"] else None
+    encoded, delay = None, query.delay_seconds
     if media == BLOCK:
         if delay is not None:
             raise Rejected("a block says itself when its messages begin", hint="leave out delay_seconds")
@@ -82,20 +94,12 @@ async def push(call: Call) -> Answer:
             raise Rejected("the Idempotency-Key is not the block's id", hint="leave it out: the id is enough")
     else:
         now = call.context.clock.now()
-        if media == JSON:
-            messages = _plain_messages(body) or _messages(
-                decode_json(body, list[Item], _FIELDS, many=True), now
-            )
-        elif media in MSGPACK_NAMES:
-            messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
-        else:
-            raise call.unsupported()
-        if not messages:
-            raise Rejected("there is no message to push", hint="send an array of one or more")
+        messages = traced(_read_messages(call, media, body, now), trace_headers(call))
         if delay is not None:
             begins = now + round(delay * _SECOND)
             messages = [msgspec.structs.replace(message, start_time=begins) for message in messages]
-        messages = traced(messages, trace_headers(call))
+        if not query.qos:
+            return _buffer(call, messages)
         merger = call.context.merger
         if key is None and merger.takes(messages, len(body)):
             id, appended = await merger.put(call.params["queue"], messages, len(body))
@@ -108,7 +112,7 @@ async def push(call: Call) -> Answer:
 
 def _receipt(push: Push) -> PushReceipt:
     return PushReceipt(
-        block=format_id(push.block),
+        block=None if push.block is None else format_id(push.block),
         durable=push.durable,
         repeated=push.appended.known,
         results=pushed_forms(push.appended),
@@ -125,8 +129,50 @@ async def append(call: Call, block: Block, body: bytes | None = None) -> Appende
 def _count(call: Call, appended: Appended) -> None:
     counts = call.context.counters.messages
     counts["pushed"] += appended.count
+    if appended.where != "log":
+        counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
     if appended.duplicates:
         counts["duplicate"] += len(appended.duplicates)
+
+
+# Pushes that are answered before they are safe
+
+
+def _check_buffered(call: Call) -> None:
+    """Refuse qos=0 where it can't be had, or where its caller wants something else as well."""
+    if call.context.failover is None:
+        raise Rejected("qos=0 needs a spool, and this server has none", hint="leave it out")
+    if call.header(b"idempotency-key") is not None:
+        text = "a push with qos=0 is mixed with others, so it can't be repeated by an Idempotency-Key"
+        raise Rejected(text, hint="leave one of them out")
+    if call.media == BLOCK or call.media in NDJSON_NAMES:
+        text = f"qos=0 is for messages in an array, and the body is {call.media}"
+        raise Rejected(text, hint="leave it out: a block or a stream gains nothing by it")
+
+
+def _buffer(call: Call, messages: list[Message]) -> Answer:
+    failover = call.context.failover
+    assert failover is not None, "it was looked at before"
+    appended = failover.buffer(call.params["queue"], messages)
+    _count(call, appended)
+    return Answer(Push(None, appended.where, appended), _receipt, status=202)
+
+
+# Bodies
+
+
+def _read_messages(call: Call, media: str, body: bytes, now: int) -> list[Message]:
+    """The messages of a body that is an array of them."""
+    if media == JSON:
+        items = _plain_messages(body)
+        messages = items or _messages(decode_json(body, list[Item], _FIELDS, many=True), now)
+    elif media in MSGPACK_NAMES:
+        messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
+    else:
+        raise call.unsupported()
+    if not messages:
+        raise Rejected("there is no message to push", hint="send an array of one or more")
+    return messages
 
 
 def _read_block(body: bytes) -> Block:
@@ -219,6 +265,7 @@ class _Stream:
         self._bytes = 0
         self._line = 0
         self.blocks: list[StreamBlock] = []
+        self.durable: Where = "log"
         self.accepted = 0
         self.duplicates = 0
 
@@ -251,10 +298,11 @@ class _Stream:
         self.accepted += appended.count
         self._call.accepted = self.accepted
         self.duplicates += len(appended.duplicates)
+        self.durable = max(self.durable, appended.where, key=_WORST.index)
         self.blocks.append(
             StreamBlock(
                 block=format_id(block.id),
-                first=str(appended.first),
+                first=str(appended.first) if appended.where == "log" else None,
                 count=appended.count,
                 duplicates=len(appended.duplicates),
             )
@@ -275,7 +323,10 @@ async def _push_lines(call: Call) -> Answer:
     await stream.flush()
     return Answer(
         StreamReceipt(
-            durable="log", accepted=stream.accepted, duplicates=stream.duplicates, blocks=stream.blocks
+            durable=stream.durable,
+            accepted=stream.accepted,
+            duplicates=stream.duplicates,
+            blocks=stream.blocks,
         ),
         status=201,
     )
@@ -287,12 +338,12 @@ ROUTES: Final[tuple[Route, ...]] = (
         "/v1/queues/{queue}/messages",
         push,
         "Push messages",
-        {201: PushReceipt | StreamReceipt},
+        {201: PushReceipt | StreamReceipt, 202: PushReceipt},
         scope="push",
         query=PushQuery,
         body=list[Item],
         media=(JSON, NDJSON, MSGPACK, BLOCK),
-        problems=(404, 409, 413, 415),
+        problems=(404, 409, 413, 415, 507),
         headers={
             "Idempotency-Key": "Makes the push repeatable: a UUID, or any text of up to 255 characters",
             "traceparent": "Carried in the messages' headers (W3C Trace Context)",

@@ -15,7 +15,7 @@ from forebay import __version__
 from forebay.app.checkup.finding import Finding, failure, ok, warning
 from forebay.model import format_bytes
 
-__all__ = ["check_folder", "check_python", "judge_space", "judge_sync"]
+__all__ = ["check_folder", "check_python", "gibibytes", "judge_space", "judge_sync"]
 
 PYTHON_MIN: Final = (3, 11)
 NEEDED: Final = ("aiohttp", "apsw", "cramjam", "msgspec", "rich", "uvicorn")
@@ -65,7 +65,7 @@ def check_folder(folder: Path) -> Iterator[Finding]:
 
 def judge_space(folder: Path, free: int, total: int) -> Finding:
     """Whether there is room on the disk."""
-    text = f"{_gibibytes(free)} of {_gibibytes(total)} free"
+    text = f"{gibibytes(free)} of {gibibytes(total)} free"
     helping = f"df -h {folder}; lower keep_seconds of large queues, or move the folder"
     if free < SPACE_BYTES_FAILURE:
         return failure("disk", text, helping)
@@ -94,5 +94,6 @@ def _sync_seconds(folder: Path) -> float:
     return sorted(times)[SYNCS // 2]
 
 
-def _gibibytes(size: int) -> str:
+def gibibytes(size: int) -> str:
+    """Write a size so that it is easily read."""
     return f"{size / (1 << 30):,.1f}Gi" if size >= 1 << 30 else format_bytes(size >> 20 << 20)

@@ -6,16 +6,18 @@ from collections.abc import AsyncIterator, Iterable
 from pathlib import Path
 from typing import Final
 
+import msgspec
 from rich.text import Text
 
 from forebay.app.checkup.finding import Finding, failure, ok
 from forebay.app.checkup.logs import check_postgres, check_sqlite, in_time
 from forebay.app.checkup.machine import check_folder, check_python
 from forebay.app.checkup.services import check_server, check_valkey
+from forebay.app.checkup.spool import check_spool
 from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, store_url
 from forebay.app.commands.output import console, print_json
-from forebay.app.configuring import file_faults, read_from
+from forebay.app.configuring import Reading, file_faults, read_from
 from forebay.app.opening import is_server, split_warm, sqlite_path
 from forebay.model import Misconfigured
 
@@ -57,7 +59,8 @@ def doctor(arguments: argparse.Namespace) -> int:
 async def _check(arguments: argparse.Namespace) -> list[Finding]:
     url, found = split_warm(store_url(arguments))
     warm = arguments.warm or found
-    findings = [*check_python(), *_check_settings(arguments)]
+    reading = read_from(arguments)
+    findings = [*check_python(), *_check_settings(reading, arguments), *_spool(reading, arguments)]
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in SCHEMES:
         text = f"the store's address names no store that there is ({scheme[:20]})"
@@ -95,14 +98,26 @@ def _sqlite(url: str, *, with_folder: bool) -> Iterable[Finding]:
     yield from check_sqlite(path)
 
 
-def _check_settings(arguments: argparse.Namespace) -> list[Finding]:
+def _check_settings(reading: Reading, arguments: argparse.Namespace) -> list[Finding]:
     """Whether a server would start with the file and this environment."""
-    reading = read_from(arguments)
     faults = reading.faults if reading.loaded is None else file_faults(reading.loaded)
     helps = f"forebay config check {arguments.config or ''}".rstrip()
     if faults:
         return [failure("settings", str(fault), helps) for fault in faults]
     return [ok("settings", "a server would start with them")]
+
+
+def _spool(reading: Reading, arguments: argparse.Namespace) -> Iterable[Finding]:
+    """The spool that a server with these settings would have."""
+    if reading.loaded is None:
+        return ()
+    settings = reading.loaded.settings
+    if not settings.spool.enabled:
+        return [ok("spool", "switched off: pushes fail while the log is away")]
+    if arguments.data is not None:
+        store = msgspec.structs.replace(settings.store, data=str(arguments.data))
+        settings = msgspec.structs.replace(settings, store=store)
+    return check_spool(settings.spool_folder)
 
 
 def _print(findings: Iterable[Finding]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Awaitable, Callable
 from typing import Final
 from urllib.parse import urlsplit
 
-from forebay.app.opening import DEFAULT_SERVER, DEFAULT_STORE, is_server, open_log, open_store
+from forebay.app.opening import DEFAULT_SERVER, DEFAULT_STORE, is_server, open_log, open_store, split_warm
 from forebay.log.seam import Log
 from forebay.model import Misconfigured, Unavailable
 from forebay.store.seam import Store
@@ -98,7 +98,7 @@ def on_log(work: Callable[[Log, argparse.Namespace], Awaitable[int]]) -> Run:
         if is_server(url):
             text = f"{shown_url(url)} is a server, which does this by itself"
             raise Misconfigured(text, hint="name a log: --store sqlite:///file.db or postgresql://...")
-        async with open_log(url) as log:
+        async with open_log(split_warm(url)[0]) as log:
             return await work(log, arguments)
 
     return lambda arguments: asyncio.run(opened(arguments))

@@ -38,12 +38,14 @@ class QueuePace(msgspec.Struct, frozen=True, kw_only=True):
     last_minute: Sequence[float]
     """Messages in per second, oldest first; as many as there were samples for, `CELLS` at most."""
     paused: bool = False
+    spooled: int = 0
+    """On their way to the log, on the server's own disk."""
 
 
 class _Sample(msgspec.Struct, frozen=True):
     at: int
-    counters: dict[int, tuple[int, int]]
-    """By queue number: messages in, outcomes."""
+    counters: dict[str, tuple[int, int]]
+    """By queue: messages in, outcomes."""
 
 
 class Pace:
@@ -56,34 +58,36 @@ class Pace:
         """Take a sample in, and say how things are now. `oldest` is since when each queue's oldest waits."""
         if self._samples and stats.at < self._samples[-1].at:
             self._samples.clear()  # the clock went back
-        self._samples.append(_Sample(stats.at, {q.queue.number: _counters(q) for q in stats.queues}))
+        self._samples.append(_Sample(stats.at, {q.queue.name: _counters(q) for q in stats.queues}))
         while self._samples[0].at < stats.at - WINDOW_US:
             self._samples.popleft()
         return [self._queue(books, stats.at, oldest) for books in stats.queues]
 
     def _queue(self, books: QueueStats, at: int, oldest: dict[str, int]) -> QueuePace:
-        number, since = books.queue.number, oldest.get(books.queue.name)
+        name = books.queue.name
+        since = oldest.get(name)
         found = places(books.groups)
         return QueuePace(
-            queue=books.queue.name,
-            in_per_second=self._rate(number, 0, at - RATE_US, at),
-            out_per_second=self._rate(number, 1, at - RATE_US, at),
+            queue=name,
+            in_per_second=self._rate(name, 0, at - RATE_US, at),
+            out_per_second=self._rate(name, 1, at - RATE_US, at),
             oldest_seconds=None if since is None or not found["ready"] else max(0, at - since) / 1_000_000,
-            last_minute=self._minute(number, at),
+            last_minute=self._minute(name, at),
+            spooled=books.spooled,
             paused=books.queue.settings.paused,
             **found,
         )
 
-    def _minute(self, number: int, at: int) -> list[float]:
+    def _minute(self, name: str, at: int) -> list[float]:
         width = WINDOW_US // CELLS
         first = max(0, CELLS - 1 - (at - self._samples[0].at) // width)
         begins = [at - (CELLS - cell) * width for cell in range(first, CELLS)]
-        return [self._rate(number, 0, begin, begin + width) for begin in begins]
+        return [self._rate(name, 0, begin, begin + width) for begin in begins]
 
-    def _rate(self, number: int, which: int, begin: int, end: int) -> float:
+    def _rate(self, name: str, which: int, begin: int, end: int) -> float:
         """Per second between the last samples at or before two times, or the first there is."""
         earlier, later = self._at(begin), self._at(end)
-        before, after = earlier.counters.get(number), later.counters.get(number)
+        before, after = earlier.counters.get(name), later.counters.get(name)
         if before is None or after is None or later.at == earlier.at:
             return 0.0
         return max(0, after[which] - before[which]) * 1_000_000 / (later.at - earlier.at)
@@ -97,7 +101,7 @@ class Pace:
 
 def _counters(books: QueueStats) -> tuple[int, int]:
     settled = sum(g.done + g.dead + g.purged + g.expired + g.corrupt for g in books.groups)
-    return books.next, settled
+    return books.next + books.spooled, settled
 
 
 def oldest_by_queue(stats: FlowStats) -> dict[str, int]:

@@ -116,6 +116,8 @@ class Pushed:
     queue: str
     messages: int = 0
     lines: int = 0
+    spooled: int = 0
+    """Of the messages: those that the server keeps until it reaches its log, and that have no ids yet."""
     first: int | None = None
     last: int | None = None
     bytes_read: int = 0
@@ -123,11 +125,13 @@ class Pushed:
     progress: Progress | None = None
     bar: TaskID | None = None
 
-    def add(self, ids: list[int]) -> None:
+    def add(self, count: int, ids: list[int]) -> None:
         """Count a block that is in."""
-        self.messages += len(ids)
-        self.first = ids[0] if self.first is None else self.first
-        self.last = ids[-1]
+        self.messages += count
+        self.spooled += count - len(ids)
+        if ids:
+            self.first = ids[0] if self.first is None else self.first
+            self.last = ids[-1]
         if self.progress is not None and self.bar is not None:
             rate = f"{self.messages:,} messages, {self.per_second():,.0f}/s"
             self.progress.update(self.bar, completed=self.bytes_read, rate=rate)
@@ -140,7 +144,7 @@ class Pushed:
         """For programs."""
         seconds = time.monotonic() - self.began
         return {
-            "queue": self.queue, "pushed": self.messages,
+            "queue": self.queue, "pushed": self.messages, "spooled": self.spooled,
             "first": None if self.first is None else str(self.first),
             "last": None if self.last is None else str(self.last),
             "seconds": round(seconds, 3),
@@ -150,8 +154,9 @@ class Pushed:
         """For people."""
         noun = "message is" if self.messages == 1 else "messages are"
         ids = f", ids {self.first} to {self.last}" if self.first != self.last else ""
-        ids = f", id {self.first}" if self.messages == 1 else ids
-        return f"{self.messages:,} {noun} in {self.queue} ({self.per_second():,.0f}/s{ids})"
+        ids = f", id {self.first}" if self.first is not None and self.first == self.last else ids
+        away = f", {self.spooled:,} of them in the server's spool" if self.spooled else ""
+        return f"{self.messages:,} {noun} in {self.queue} ({self.per_second():,.0f}/s{ids}{away})"
 
 
 async def _push_all(store: Store, arguments: argparse.Namespace, pushed: Pushed, descriptor: int) -> None:
@@ -160,7 +165,7 @@ async def _push_all(store: Store, arguments: argparse.Namespace, pushed: Pushed,
     async for batch, line in _batches(arguments, pushed, descriptor):
         try:
             for part in _by_partition(batch) if apart else [batch]:
-                pushed.add(await writer.write(part))
+                pushed.add(len(part), await writer.write(part))
             pushed.lines = line
         except Rejected as error:
             span = f"lines {pushed.lines + 1} to {line}: " if not arguments.raw else ""
@@ -173,6 +178,8 @@ async def _is_ordered(store: Store, queue: str) -> bool:
         return (await store.queue(queue)).settings.ordered
     except Rejected:  # or the key isn't for reading: then the server says what it doesn't take
         return False
+    except Unavailable:
+        return True  # what holds one partition is right for any queue
 
 
 def _by_partition(batch: list[Message]) -> list[list[Message]]:

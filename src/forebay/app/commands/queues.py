@@ -80,7 +80,8 @@ def _row(books: QueueStats) -> dict[str, Any]:
     return {
         "queue": queue.name,
         "number": queue.number,
-        "messages": books.next - 1,
+        "messages": books.next - 1 + books.spooled,
+        "spooled": books.spooled,
         **places(books.groups),
         "groups": len(books.groups),
         "ordered": queue.settings.ordered,
@@ -94,7 +95,11 @@ async def show(store: Store, arguments: argparse.Namespace) -> int:
     books = await _books(store, arguments.queue)
     queue = books.queue
     fields = {"queue": queue.name, "number": queue.number}
-    extent = {"messages": books.next - 1, "oldest_kept": books.floor}
+    extent = {
+        "messages": books.next - 1 + books.spooled,
+        "spooled": books.spooled,
+        "oldest_kept": books.floor,
+    }
     settings: dict[str, Any] = msgspec.to_builtins(queue.settings)
     if arguments.json:
         groups = [{"group": group.group.name, **places([group])} for group in books.groups]

@@ -90,7 +90,11 @@ async def _run(settings: Settings, context: Context, sock: socket.socket, ring: 
     scheme = "https" if settings.server.tls_certificate else "http"
     address = f"{scheme}://{shown}:{port}"
     print(address, flush=True)  # noqa: T201 - the command's data
-    said = {"store": redact(settings.store.address), "keys": len(ring) if ring.guarded else "none needed"}
+    said = {
+        "store": redact(settings.store.address),
+        "spool": "none" if context.failover is None else str(settings.spool_folder),
+        "keys": len(ring) if ring.guarded else "none needed",
+    }
     logger.info("listening on %s; its page is %s/docs", address, address, extra=said)
     ready = asyncio.create_task(_say_when_ready(server))
     try:

@@ -162,13 +162,14 @@ def table(rows: Sequence[QueuePace]) -> Table:
     """Queues, one a row."""
     found = Table(box=SIMPLE_HEAD, padding=(0, 1, 0, 0), expand=False)
     found.add_column("queue", overflow="ellipsis", no_wrap=True, max_width=30)
-    for name in ("in/s", "out/s", "ready", "leased", "delayed", "dead", "oldest"):
+    places = [*(["spooled"] if any(row.spooled for row in rows) else []), "ready", "leased", "delayed"]
+    for name in ("in/s", "out/s", *places, "dead", "oldest"):
         found.add_column(name, justify="right", no_wrap=True)
     found.add_column("last minute", no_wrap=True, min_width=CELLS)
     for row in rows:
         title = Text(row.queue + (" (paused)" if row.paused else ""))
         rates = [_rate(row.in_per_second), _rate(row.out_per_second)]
-        numbers = [f"{number:,}" for number in (row.ready, row.leased, row.delayed)]
+        numbers = [f"{getattr(row, place):,}" for place in places]
         dead = Text(f"{row.dead:,}", style="red" if row.dead else "")
         oldest = age_text(row.oldest_seconds)
         found.add_row(title, *rates, *numbers, dead, oldest, sparkline(row.last_minute).rjust(CELLS))

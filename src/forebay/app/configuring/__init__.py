@@ -8,9 +8,10 @@ from forebay.app.configuring.faults import Fault, misconfigured
 from forebay.app.configuring.files import file_faults
 from forebay.app.configuring.flags import declare_settings, load_from, read_from
 from forebay.app.configuring.reading import Loaded, Reading, load_settings, read_settings
-from forebay.app.configuring.schema import OTHER_VARIABLES, SETTINGS, Setting
+from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SETTINGS, Setting
 
 __all__ = [
+    "ORIGINAL_VARIABLES",
     "OTHER_VARIABLES",
     "SETTINGS",
     "Fault",

@@ -33,6 +33,7 @@ FLAGS: Final = (
     Flag("--data", "store.data", "FOLDER", "the data folder"),
     Flag("--store", "store.url", "URL", "the log"),
     Flag("--warm", "store.warm", "URL", "the shared warm tier"),
+    Flag("--spool", "spool.folder", "FOLDER", "the folder of the spool"),
     Flag("--keys", "keys.file", "FILE", "the file of API keys"),
     Flag("--tls-certificate", "server.tls_certificate", "FILE", "the certificate, PEM"),
     Flag("--tls-key", "server.tls_key", "FILE", "its private key, PEM"),

@@ -9,7 +9,7 @@ from msgspec import inspect
 
 from forebay.app.configuring.faults import Fault, Given, misconfigured
 from forebay.app.configuring.schema import SETTINGS, Setting
-from forebay.app.configuring.sources import from_environment, from_file
+from forebay.app.configuring.sources import from_environment, from_file, from_original
 from forebay.app.configuring.texts import parse, shown
 from forebay.app.settings import Settings
 from forebay.model import Misconfigured, Rejected, redact
@@ -77,14 +77,15 @@ def read_settings(
     environ: Mapping[str, str] | None = None,
     flags: Mapping[str, Given] | None = None,
 ) -> Reading:
-    """Read a file, then variables, then flags (by path), and check all of it."""
+    """Read a file, variables (the original server's first) and flags (by path), and check all of it."""
     found, faults = from_file(file, file_source) if file is not None else ({}, [])
+    original, some = from_original(environ or {})
     variables, more = from_environment(environ or {})
-    faults += more
+    faults += some + more
     # A value that another one overrides is checked too: a file is right or wrong by itself.
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
-    for given in (found, variables, flags or {}):
+    for given in (found, original, variables, flags or {}):
         faults += _take(given, values, origins)
     build = _Build(values, origins, {fault.key for fault in faults})
     root = inspect.type_info(Settings)

@@ -13,7 +13,9 @@ from msgspec import inspect
 
 from forebay.app.settings import Settings
 
-__all__ = ["OTHER_VARIABLES", "SECTIONS", "SETTINGS", "Kind", "Setting", "variable_of"]
+__all__ = [
+    "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "SECTIONS", "SETTINGS", "Kind", "Setting", "variable_of",
+]  # fmt: skip
 
 Kind: TypeAlias = Literal["size", "duration", "integer", "number", "switch", "choice", "text"]
 
@@ -26,6 +28,16 @@ OTHER_VARIABLES: Final = {
     "FOREBAY_KEY": "The API key that commands show to a server, where `--key` doesn't name one.",
 }
 """Variables that are no settings of a server. Any other that begins with FOREBAY_ is a mistake."""
+
+ORIGINAL_VARIABLES: Final = {
+    "FILE_BUFFER_DIR": ("spool.folder", ""),
+    "FILE_BUFFER_FLUSH_MS": ("spool.flush_seconds", "ms"),
+    "FILE_BUFFER_MAX_BATCH": ("spool.batch_events_max", ""),
+    "FILE_BUFFER_EVENTS_PER_FILE": ("spool.events_per_file", ""),
+    "FILE_BUFFER_RETRY_INTERVAL": ("spool.retry_seconds", "s"),
+    "FILE_BUFFER_STARTUP_RECOVERY_TIMEOUT": ("spool.startup_seconds_max", "s"),
+}
+"""What the original server calls settings that we have, too: the path of each, and the unit of a number."""
 
 
 class Setting(msgspec.Struct, frozen=True, kw_only=True):
@@ -79,6 +91,8 @@ def _setting(path: str, kind: inspect.Type, default: Any, owner: type[msgspec.St
     if isinstance(kind, inspect.Metadata):
         meaning = (kind.extra_json_schema or {}).get("description")
         kind = kind.type
+    exclusive = getattr(kind, "gt", None), getattr(kind, "lt", None)
+    assert exclusive == (None, None), f"{path} has a bound that nothing here looks at"
     return Setting(
         path=path,
         kind=_kind(path, kind),

@@ -11,11 +11,11 @@ from typing import Final
 
 import yaml
 
-from forebay.app.configuring.faults import Fault, Given, nearest
-from forebay.app.configuring.schema import OTHER_VARIABLES, SECTIONS, SETTINGS
+from forebay.app.configuring.faults import Fault, Given, excerpt, nearest
+from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SECTIONS, SETTINGS
 from forebay.model import redact
 
-__all__ = ["FILE_BYTES_MAX", "from_environment", "from_file"]
+__all__ = ["FILE_BYTES_MAX", "from_environment", "from_file", "from_original"]
 
 FILE_BYTES_MAX: Final = 1 << 20
 """The largest file that is read: a hundred times more than all settings take."""
@@ -24,6 +24,8 @@ _CORE: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = frozenset(_CORE + name for name in ("str", "int", "float", "bool", "timestamp", "null"))
 _NAME_MAX: Final = 80
 _QUOTED: Final = re.compile(r"'.{2,}'", re.DOTALL)
+_NUMBER: Final = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", re.ASCII)
+_UNITS: Final = {"ms": "milliseconds", "s": "seconds"}
 _PATHS: Final = {setting.variable: setting.path for setting in SETTINGS.values()}
 
 
@@ -41,6 +43,22 @@ def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list
                                 message="there is no such setting", hint=hint))  # fmt: skip
         elif text:
             found[_PATHS[name]] = Given(text, name)
+    return found, faults
+
+
+def from_original(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fault]]:
+    """The settings among the variables of the original server, whose numbers have no units."""
+    found: dict[str, Given] = {}
+    faults = []
+    for name, (path, unit) in ORIGINAL_VARIABLES.items():
+        text = environ.get(name)
+        if not text:
+            continue
+        if unit and not _NUMBER.fullmatch(text):
+            message = f"{excerpt(text)} is not a number of {_UNITS[unit]}"
+            faults.append(Fault(key=path, source=name, message=message, hint="write it in digits, like 100"))
+        else:
+            found[path] = Given(text + unit, name)
     return found, faults
 
 

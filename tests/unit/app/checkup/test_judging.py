@@ -7,6 +7,8 @@ import pytest
 from forebay.app.checkup.finding import clock_finding
 from forebay.app.checkup.machine import check_folder, judge_space, judge_sync
 from forebay.app.checkup.services import judge_policy
+from forebay.app.checkup.spool import judge_holder
+from forebay.app.checkup.spool import judge_space as judge_spool_space
 
 HERE = Path("data")
 
@@ -23,6 +25,14 @@ HERE = Path("data")
         (judge_sync(HERE, 0.004), "ok"),
         (judge_sync(HERE, 0.2), "warning"),
         (judge_sync(HERE, 2.0), "failure"),
+        (judge_spool_space(HERE, 50 << 30, 100 << 30), "ok"),
+        (judge_spool_space(HERE, 2 << 30, 100 << 30), "warning"),
+        (judge_spool_space(HERE, 1000 << 20, 2 << 30), "warning"),
+        (judge_holder(HERE, 7, ["python", "-W", "error", "-m", "forebay.app.cli", "serve"]), "ok"),
+        (judge_holder(HERE, 7, ["python", "/usr/bin/forebay", "serve"]), "ok"),
+        (judge_holder(HERE, 7, []), "ok"),
+        (judge_holder(HERE, None, []), "ok"),
+        (judge_holder(HERE, 7, ["tar", "-c", "forebay-data/spool"]), "failure"),
         (judge_policy("noeviction"), "ok"),
         (judge_policy("volatile-lru"), "ok"),
         (judge_policy("allkeys-lru"), "failure"),

@@ -3,8 +3,9 @@
 from collections.abc import Callable, Sequence
 from typing import Any, Self
 
+from forebay.failover.books import with_spooled
 from forebay.log.values import Group, GroupStats, Queue, QueueSettings, QueueStats, Start, Stats
-from forebay.model import Message
+from forebay.model import Message, Unavailable
 from forebay.store.values import Attempt as Entry
 from forebay.store.values import BlockPlace, FlowStats, GroupPlace, Purged, Whereabouts
 
@@ -19,6 +20,8 @@ class StubStore:
     def __init__(self, failures: Sequence[Exception] = ()) -> None:
         self.failures = list(failures)
         self.leaving: Callable[[], Exception] | None = None
+        self.spooled: dict[str, int] = {}
+        """What is in the spool, by queue; while there is something, what is put has no ids."""
         self.calls: list[tuple[Any, ...]] = []
 
     async def __aenter__(self) -> Self:
@@ -31,10 +34,12 @@ class StubStore:
         self.calls.append(("put", queue, tasks, delay, id))
         if self.failures:
             raise self.failures.pop(0)
-        return list(range(FIRST, FIRST + len(tasks)))
+        return [] if self.spooled else list(range(FIRST, FIRST + len(tasks)))
 
     async def queue(self, name: str) -> Queue:
         self.calls.append(("queue", name))
+        if self.spooled:
+            raise Unavailable("the log is away")
         return ORDERS
 
     async def groups(self, _queue: str) -> list[Group]:
@@ -49,7 +54,8 @@ class StubStore:
             group=WORKERS, accepted=3, ready=2, held=0, deferred=0, done=1, dead=0, purged=0, expired=0,
             corrupt=0, handed=0, due=0,
         )  # fmt: skip
-        return Stats(0, [QueueStats(queue=ORDERS, next=4, floor=1, groups=[group])])
+        stats = Stats(0, [QueueStats(queue=ORDERS, next=4, floor=1, groups=[group])])
+        return with_spooled(stats, self.spooled)
 
     async def flow_stats(self) -> FlowStats:
         return FlowStats(0, [], [])

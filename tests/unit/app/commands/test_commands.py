@@ -65,6 +65,45 @@ def test_a_push_that_gives_up_says_how_many_are_in_and_where_to_go_on(
     assert "forebay: away" in said
 
 
+def test_what_the_server_spools_is_counted_without_ids(
+    store: StubStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.spooled = {"orders": 1}
+    assert main(["push", "orders", lines(tmp_path, "a", "b", "c"), "--batch", "2", "--json"]) == 0
+    pushed = json.loads(capsys.readouterr().out)
+    assert (pushed["pushed"], pushed["spooled"], pushed["first"], pushed["last"]) == (3, 3, None, None)
+    assert main(["push", "orders", lines(tmp_path, "a", "b")]) == 0
+    said = capsys.readouterr().err
+    assert "2 messages are in orders" in said
+    assert "2 of them in the server's spool" in said
+
+
+def test_objects_of_several_partitions_are_apart_when_nobody_can_say_whether_the_queue_is_ordered(
+    store: StubStore, tmp_path: Path
+) -> None:
+    objects = [json.dumps({"payload": n, "partition": name}) for n, name in enumerate("aba")]
+    store.spooled = {"orders": 1}
+    assert main(["push", "orders", lines(tmp_path, *objects), "--objects"]) == 0
+    assert [[message.partition for message in put[2]] for put in pushes(store)] == [["a", "a"], ["b"]]
+
+
+def test_queues_and_the_ledger_show_what_is_spooled(
+    store: StubStore, capsys: pytest.CaptureFixture[str]
+) -> None:
+    store.spooled = {"orders": 5, "new": 2}
+    assert main(["queues", "list", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["queue"], row["messages"], row["spooled"], row["ready"]) for row in rows] == [
+        ("orders", 8, 5, 2),
+        ("new", 2, 2, 0),
+    ]
+    assert main(["queues", "show", "new", "--json"]) == 0
+    assert json.loads(capsys.readouterr().out)["spooled"] == 2
+    assert main(["ledger", "--json"]) == 0
+    rows = json.loads(capsys.readouterr().out)
+    assert [(row["accepted"], row["spooled"], row["difference"]) for row in rows] == [(8, 5, 0), (2, 2, 0)]
+
+
 def test_a_rejected_block_is_named_by_its_lines(
     store: StubStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -49,4 +49,6 @@ def test_bash_completes_nouns_verbs_and_options() -> None:
     assert {"queues", "push", "top"} <= complete("forebay", "")
     assert complete("forebay", "queues", "p") == {"pause", "purge"}
     assert complete("forebay", "queues", "purge", "orders", "--d") == {"--dry-run"}
+    assert complete("forebay", "spool", "re") == {"repair", "replay"}
+    assert complete("forebay", "spool", "replay", "DIR", "--no") == {"--no-create"}
     assert complete("forebay", "completion", "z") == {"zsh"}

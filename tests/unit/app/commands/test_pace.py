@@ -8,6 +8,7 @@ from rich.console import Console
 
 from forebay.app.commands.pace import CELLS, Pace, QueuePace, oldest_by_queue, sparkline
 from forebay.app.commands.top import screen
+from forebay.failover.books import with_spooled
 from forebay.log.values import Group, GroupStats, Queue, QueueSettings, QueueStats, Stats
 from forebay.model import NO_FLOW
 from forebay.store.values import FlowStat, FlowStats
@@ -60,6 +61,23 @@ def test_a_queue_made_anew_or_a_clock_that_went_back_is_no_negative_rate() -> No
     assert row.last_minute == [0]
 
 
+def test_what_is_spooled_has_come_in_and_is_not_counted_again_when_it_is_replayed() -> None:
+    pace = Pace()
+    pace.add(books(0, 0), {})
+    rows = pace.add(with_spooled(books(2, 0), {"orders": 200, "new": 10, "newer": 1}), {})
+    assert [(row.queue, row.in_per_second, row.spooled) for row in rows] == [
+        ("orders", 100, 200),
+        ("new", 0, 10),
+        ("newer", 0, 1),
+    ]
+    rows = pace.add(with_spooled(books(12, 200), {"new": 30, "newer": 11}), {})
+    assert [(row.queue, row.in_per_second, row.spooled) for row in rows] == [
+        ("orders", 0, 0),
+        ("new", 2, 30),
+        ("newer", 1, 11),
+    ]
+
+
 def test_the_oldest_is_that_of_all_flows_and_groups() -> None:
     flows = [
         FlowStat(queue="orders", group=group, flow=NO_FLOW, warm=1, cold=0, taken=0, oldest_at=at)
@@ -93,6 +111,13 @@ def test_the_screen_has_a_row_per_queue_with_its_numbers() -> None:
     assert text.splitlines()[4].split() == ["orders", "1,234", "2.2", "5,678", "0", "0", "0", "1m1s", "▁"]
     assert "held (paused)" in text
     assert "q quits" in text
+
+
+def test_what_is_spooled_is_on_the_screen_when_there_is_some() -> None:
+    assert "spooled" not in shown([ROW])
+    text = shown([msgspec.structs.replace(ROW, spooled=4321, ready=7), ROW])
+    assert text.splitlines()[2].split()[3:5] == ["spooled", "ready"]
+    assert text.splitlines()[4].split()[3:5] == ["4,321", "7"]
 
 
 def test_a_small_screen_shows_the_busiest_and_says_how_many_more_there_are() -> None:

@@ -1,0 +1,1 @@
+"""Failover, on a log that comes and goes."""

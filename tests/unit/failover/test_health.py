@@ -1,0 +1,98 @@
+"""Nobody waits for a log that is known to be away."""
+
+import asyncio
+
+import pytest
+
+from forebay.failover.health import Health
+from forebay.log.seam import LogAway
+from forebay.model import ManualClock, Rejected, Unavailable
+
+
+async def answer() -> str:
+    return "there"
+
+
+async def hang() -> str:
+    await asyncio.Event().wait()
+    return "never"
+
+
+async def away() -> str:
+    raise Unavailable("connection refused")
+
+
+async def refuse() -> str:
+    raise Rejected("no")
+
+
+def healthy() -> Health:
+    health = Health()
+    health.recover()
+    return health
+
+
+async def test_nothing_is_asked_before_the_log_is_open() -> None:
+    health = Health()
+    with pytest.raises(LogAway, match="being opened"):
+        await health.call(answer)
+    health.recover()
+    assert await health.call(answer) == "there"
+
+
+async def test_a_call_that_takes_too_long_means_that_the_log_is_away() -> None:
+    health = healthy()
+    with pytest.raises(LogAway, match=r"no answer within 0\.01 seconds"):
+        await health.call(hang, 0.01)
+    with pytest.raises(LogAway):
+        await health.call(answer)
+    assert health.outages == 1
+
+
+async def test_all_who_wait_are_told_when_one_notices() -> None:
+    health = healthy()
+    told: list[str] = []
+    health.lost.append(lambda: told.append("lost"))
+    waiting = [asyncio.create_task(health.call(hang)) for _ in range(3)]
+    await asyncio.sleep(0)
+    with pytest.raises(LogAway):
+        await health.call(away)
+    results = await asyncio.gather(*waiting, return_exceptions=True)
+    assert [type(result) for result in results] == [LogAway] * 3
+    assert told == ["lost"]
+    assert health.outages == 1
+
+
+async def test_what_is_the_callers_fault_says_nothing_about_the_log() -> None:
+    health = healthy()
+    with pytest.raises(Rejected):
+        await health.call(refuse)
+    assert health.is_healthy
+
+
+async def test_a_timeout_of_the_logs_own_is_not_ours() -> None:
+    async def own() -> None:
+        raise TimeoutError
+
+    health = healthy()
+    with pytest.raises(TimeoutError):
+        await health.call(own, 10.0)
+
+
+async def test_it_says_since_when_and_why() -> None:
+    clock = ManualClock()
+    health = Health(clock=clock)
+    health.recover()
+    clock.advance(seconds=5)
+    health.fail("pulled the plug")
+    assert health.since == clock.now()
+    assert health.reason == "pulled the plug"
+    health.recover()
+    assert health.reason is None
+
+
+async def test_closing_is_no_outage() -> None:
+    health = healthy()
+    health.close()
+    assert not health.is_healthy
+    assert health.outages == 0

@@ -1,0 +1,1 @@
+"""What happens to pushes before they are written."""
