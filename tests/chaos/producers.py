@@ -112,6 +112,11 @@ class Producers:
         goal = self.counts[durable] + pushes
         await self.until(lambda: self.counts[durable] >= goal, f"{pushes} more pushes in the {durable}")
 
+    async def some(self, pushes: int) -> None:
+        """Wait for so many more acknowledged pushes, wherever they are."""
+        goal = sum(self.counts.values()) + pushes
+        await self.until(lambda: sum(self.counts.values()) >= goal, f"{pushes} more pushes")
+
     def _failed(self) -> bool:
         return self._running is not None and self._running.done()
 

@@ -214,12 +214,11 @@ async def go_on(shift: Shift, outage: Outage, order: Sequence[str]) -> None:
     await shift.finish()
 
 
-@pytest.mark.parametrize(
-    "order",
-    [("back",), ("kill", "start", "back"), ("kill", "back", "start"), ("back", "kill", "start")],
-    ids=", ".join,
-)
-@pytest.mark.parametrize("outage", [Refused, BlackHoled])
+ORDERS: Final = [("back",), ("kill", "start", "back"), ("kill", "back", "start"), ("back", "kill", "start")]
+CASES: Final = [(Refused, order) for order in ORDERS] + [(BlackHoled, order) for order in ORDERS[:2]]
+
+
+@pytest.mark.parametrize(("outage", "order"), CASES, ids=[f"{c.__name__}: {', '.join(o)}" for c, o in CASES])
 async def test_what_is_settled_in_an_outage_does_not_come_back(
     stage: Stage, rng: random.Random, outage: Callable[[], Outage], order: Sequence[str]
 ) -> None:

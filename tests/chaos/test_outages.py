@@ -34,9 +34,11 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 FIRST_SECONDS_MAX: Final = 4.0
 LATER_SECONDS_MAX: Final = 0.5
-SPOOLED: Final = 250
+SPOOLED: Final = 150
 """Pushes that an outage sees at least."""
 MOMENTS: Final = ("at the start", "under load", "twice")
+FLAPS: Final = 12
+FLAPPING: Final = ("refused", "black-holed", "read-only", "cut after commit", "stopped")
 BLUNT: Final = frozenset({"cut after commit", "real disk full"})
 """Outages in which the database takes something now and then, so that they begin again and again."""
 OPENED: Final = frozenset({"disk full"})
@@ -186,6 +188,20 @@ async def test_pushes_outlive_an_outage_that_begins_while_the_one_before_is_repl
     """Those who line up behind what is replayed are not held up by a replay that gets no answer."""
     with Ride(stage, OUTAGES[name](), rng) as ride:
         await ride_out(ride, "amid replay", name)
+
+
+async def test_pushes_outlive_a_database_that_comes_and_goes(stage: Stage, rng: random.Random) -> None:
+    """Outages of all kinds, at any moment, too short for much to be replayed in between."""
+    with Ride(stage, OUTAGES["refused"](), rng) as ride:
+        await ride.start()
+        for _ in range(FLAPS):
+            outage = OUTAGES[rng.choice(FLAPPING)]()
+            await outage.begin(stage)
+            await ride.producers.some(rng.randint(1, 60))
+            await outage.end(stage)
+            await ride.producers.some(rng.randint(1, 60))
+        await ride.finish()
+        check_latencies(ride, "comes and goes", later_seconds_max=inf)
 
 
 @pytest.mark.parametrize("moment", MOMENTS)
