@@ -26,7 +26,7 @@ from tests.history import Pushed, check_log
 QUEUES: Final[dict[str, dict[str, object]]] = {"plain": {}, "ordered": {"ordered": True}}
 """Those that are there before; `FRESH` is made by the first push to it."""
 FRESH: Final = "fresh"
-AWAY: Final = frozenset({408, 429, 500, 502, 503, 504, 507})
+AWAY: Final = frozenset({503, 507})
 _CREATED: Final = 201
 _PAUSE_SECONDS: Final = 0.02
 _TIMEOUT: Final = aiohttp.ClientTimeout(total=60)

@@ -40,3 +40,8 @@ async def replay_begun(folder: Path, explain: Callable[[], str], seconds: float 
     while before and before[0] in waiting(folder):
         assert monotonic() < until, f"nothing was replayed within {seconds} s: {before}\n{explain()}"
         await asyncio.sleep(0.001)
+
+
+def errors_in(log: Path) -> list[str]:
+    """What a server called an error, with its trace."""
+    return [line for line in log.read_text().splitlines() if '"level":"error"' in line]

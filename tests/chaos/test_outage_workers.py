@@ -9,6 +9,7 @@ import asyncio
 import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import Final
@@ -22,7 +23,7 @@ from forebay.model import LeaseLost, Unavailable
 from forebay.store.store import LogStore
 from forebay.store.values import Task
 from tests.chaos.outages import BlackHoled, Outage, Refused, Stage
-from tests.chaos.spooling import recovered, set_aside
+from tests.chaos.spooling import errors_in, recovered, set_aside
 from tests.history import Handed, History, check
 from tests.servers import FaultProxy, ForebayServer, PostgresServer
 
@@ -36,6 +37,9 @@ MESSAGES: Final = 120
 PARTITIONS: Final = 30
 DRAIN_SECONDS: Final = 45.0
 CALL_SECONDS_MAX: Final = 4.0
+EVENTS: Final = 6
+KILLS: Final = 0.4
+"""In so many outages the server is killed."""
 HOW: Final = ("done", "done", "done", "retry", "bury", "release", "keep")
 
 
@@ -66,6 +70,7 @@ class Worker:
         self._queue = queue
         self._rng = rng
         self._takes = 0
+        self._asked: float | None = None
 
     async def put(self) -> None:
         """Push what there is to do."""
@@ -79,12 +84,16 @@ class Worker:
     async def take(self, count: int, wait_seconds: float = 0.0) -> list[tuple[Task, Handed]]:
         """Take tasks; none where there is nobody to give any."""
         self._takes += 1
-        asked = monotonic()
+        asked = self._asked = monotonic()
         try:
             tasks = await self._client.get_task(self._queue, count, wait_seconds=wait_seconds)
-        except Unavailable:
-            self.history.doubts.append((asked, inf))
-            return []
+        except (Unavailable, asyncio.CancelledError) as error:
+            self.doubt()
+            if isinstance(error, Unavailable):
+                return []
+            raise
+        finally:
+            self._asked = None
         at, seconds = monotonic(), float(str(QUEUES[self._queue]["visibility_seconds"]))
         return [
             (
@@ -98,6 +107,11 @@ class Worker:
             )
             for task in tasks
         ]  # fmt: skip
+
+    def doubt(self) -> None:
+        """Whoever is asked for tasks in this moment may have handed out what nobody sees."""
+        if self._asked is not None:
+            self.history.doubts.append((self._asked, inf))
 
     async def settle(self, taken: Sequence[tuple[Task, Handed]], hows: Sequence[str] = HOW) -> None:
         """Settle each in some way, together with those that are settled in the same way."""
@@ -121,6 +135,10 @@ class Worker:
             await calls[how]([task for task, _ in pairs])
         except LeaseLost as error:
             lost = frozenset(error.ids)
+        except Unavailable:
+            for _, handed in pairs:
+                handed.settle(how, begun, inf, "unknown")
+            return
         for task, handed in pairs:
             handed.settle(how, begun, monotonic(), "lost" if task.id in lost else None)
 
@@ -178,6 +196,7 @@ class Shift:
         """Kill the server: leases in its memory are lost."""
         self.server.kill()
         for worker in self.workers:
+            worker.doubt()
             for handed in worker.history.handed:
                 handed.ended = min(handed.ended, monotonic())
 
@@ -186,6 +205,7 @@ class Shift:
         await self.drain()
         await recovered(self.server.data / "spool", self.server.tail)
         assert not set_aside(self.server.data / "spool")
+        assert not errors_in(self.server.log)
         assert await asyncio.to_thread(self.server.stop) == 0
         differences = [group.difference for group in await self._groups()]
         async with LogStore(PostgresLog(self.stage.direct)) as store:
@@ -226,5 +246,69 @@ async def test_what_is_settled_in_an_outage_does_not_come_back(
     try:
         async with shift.client:
             await go_on(shift, outage(), order)
+    finally:
+        shift.server.close()
+
+
+class Turmoil:
+    """Workers that go on while the database comes and goes and the server is killed."""
+
+    def __init__(self, shift: Shift, rng: random.Random) -> None:
+        self._shift = shift
+        self._rng = rng
+        self._settled = 0
+        self._moved = asyncio.Condition()
+
+    async def run(self, events: int) -> None:
+        """Let so many things happen, each after some work was done, or could not be."""
+        working = [asyncio.create_task(self._work(worker)) for worker in self._shift.workers]
+        try:
+            for _ in range(events):
+                await self._pause()
+                await self._happen(working)
+        finally:
+            for task in working:
+                task.cancel()
+            await asyncio.gather(*working, return_exceptions=True)
+
+    async def _happen(self, working: Sequence[asyncio.Task[None]]) -> None:
+        stage, server = self._shift.stage, self._shift.server
+        outage = self._rng.choice((Refused, BlackHoled))()
+        await outage.begin(stage)
+        await self._pause()
+        if self._rng.random() < KILLS:
+            self._shift.kill()
+            await asyncio.to_thread(server.start, ready=False)
+            await self._pause()
+        await outage.end(stage)
+        for task in working:
+            assert not task.done(), task.exception()
+
+    async def _pause(self) -> None:
+        """Wait until something was settled, or a moment has shown that nothing can be."""
+        goal = self._settled + self._rng.randint(1, 4)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(self._rng.uniform(0.1, 2.5)), self._moved:
+                await self._moved.wait_for(lambda: self._settled >= goal)
+
+    async def _work(self, worker: Worker) -> None:
+        while True:
+            taken = await worker.take(self._rng.randint(1, 3), wait_seconds=0.1)
+            await worker.settle(taken)
+            async with self._moved:
+                self._settled += bool(taken)
+                self._moved.notify_all()
+            await asyncio.sleep(self._rng.uniform(0, 0.1))
+
+
+async def test_what_workers_saw_holds_while_the_database_comes_and_goes(
+    stage: Stage, rng: random.Random
+) -> None:
+    shift = Shift(stage, rng)
+    try:
+        async with shift.client:
+            await shift.begin()
+            await Turmoil(shift, rng).run(EVENTS)
+            await shift.finish()
     finally:
         shift.server.close()

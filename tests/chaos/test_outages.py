@@ -27,7 +27,7 @@ from tests.chaos.outages import (
     small_disk,
 )
 from tests.chaos.producers import Producers, Try, prepare, problems_of
-from tests.chaos.spooling import recovered, replay_begun, set_aside
+from tests.chaos.spooling import errors_in, recovered, replay_begun, set_aside
 from tests.servers import FaultProxy, ForebayServer, PostgresServer, ServerUnavailableError, absent
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -123,6 +123,7 @@ class Ride:
         await self.producers.stop()
         await recovered(self.folder, self.server.tail)
         assert not set_aside(self.folder)
+        assert not errors_in(self.server.log)
         assert await asyncio.to_thread(self.server.stop) == 0, self.server.tail()
         problems = await problems_of(self.producers.pushes, self.stage.direct)
         assert not problems, f"{len(problems)} problems\n" + "\n".join(problems[:20])
@@ -131,6 +132,8 @@ class Ride:
         return self
 
     def __exit__(self, *_: object) -> None:
+        for error in errors_in(self.server.log):
+            print(error)  # noqa: T201 - what it was, where something else failed by it
         self.server.close()
 
 

@@ -23,7 +23,7 @@ import pytest
 from tests.chaos.outages import Stage
 from tests.chaos.producers import Producers, prepare, problems_of
 from tests.chaos.server_nursery import Death, Order, What, When
-from tests.chaos.spooling import recovered, waiting
+from tests.chaos.spooling import errors_in, recovered, waiting
 from tests.servers import FaultProxy, ForebayServer, PostgresServer, environment
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -171,6 +171,7 @@ async def test_a_server_is_killed_and_what_it_acknowledged_is_there(
             await recovered(server.data / "spool", server.tail)
             os.kill(servers.pid, signal.SIGTERM)
             assert await servers.ended() == 0, server.tail()
+            assert not errors_in(server.log)
         problems = await problems_of(producers.pushes, stage.direct)
     finally:
         server.close()
