@@ -9,7 +9,7 @@ COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal 
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint bench bench-log bench-store bench-server lock format docs clean
+.PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -42,7 +42,7 @@ lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-log bench-store bench-server ## all benchmarks
+bench: bench-log bench-store bench-server bench-failover ## all benchmarks
 
 bench-log: setup ## benchmark of the logs
 	$(BIN)/python -m benchmarks.log
@@ -52,6 +52,9 @@ bench-store: setup ## benchmark of the store
 
 bench-server: setup ## benchmark of the server over HTTP
 	$(BIN)/python -m benchmarks.server
+
+bench-failover: setup ## benchmark of pushes and replay while the database is away
+	$(BIN)/python -m benchmarks.failover
 
 lock: setup ## resolve the dependencies anew, into the two lock files
 	$(COMPILE) --upgrade --extra postgres --extra valkey --extra dev \

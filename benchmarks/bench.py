@@ -52,7 +52,9 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     http_pending: int = 1_000_000
     """That wait while the server's memory is looked at."""
     spool_messages: int = 1_000_000
-    """In one file of the spool, which is read while memory is looked at."""
+    """In one file of the spool, which is read while memory is looked at; in many that are recovered."""
+    replay_messages: int = 400_000
+    """In the spool when a replay begins."""
 
 
 FULL: Final = Pace()
@@ -70,6 +72,7 @@ QUICK: Final = Pace(
     http_messages=5_000,
     http_pending=20_000,
     spool_messages=20_000,
+    replay_messages=10_000,
 )
 
 

@@ -10,6 +10,8 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable, Sequence
+from functools import partial
+from itertools import pairwise
 from types import TracebackType
 from typing import Final, Protocol, Self
 
@@ -277,34 +279,44 @@ class Failover:
         way = self._way
         if way is None:
             return
-        outage = self.health.outages
+        change = self.health.changes
         if not self.health.is_healthy:
             await way.ping()
         if self._appended or self._buffer.spooled:
             await self._spool.flush()
-        while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
-            for name in files:
-                await self._replay(name, way, outage)
-        await self._recover(way, outage)
+        replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
+        try:
+            while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
+                for name, following in pairwise([*files, None]):
+                    assert name is not None
+                    await self._replay(replayer, name, following, partial(self._recover, way, change))
+        finally:
+            await replayer.close()
+        await self._recover(way, change)
         if self._guard is not None and self._guard.waiting and self.health.is_healthy:
             await way.catch_up()
         await self._tidy()
 
-    async def _replay(self, name: FileName, way: Way, outage: int) -> None:
-        replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
+    async def _replay(
+        self,
+        replayer: Replayer,
+        name: FileName,
+        following: FileName | None,
+        recover: Callable[[], Awaitable[None]],
+    ) -> None:
         loop = asyncio.get_running_loop()
         began, live = loop.time(), self._live
 
         async def told(found: Sequence[Found], written: Replayed) -> None:
             nonlocal began, live
             self._account(name, found, written)
-            await self._recover(way, outage)
+            await recover()
             self._say_progress()
             if self._live != live:  # somebody pushes directly: his is half of the time
                 await asyncio.sleep(loop.time() - began)
             began, live = loop.time(), self._live
 
-        replayed = await replayer.replay(name, told)
+        replayed = await replayer.replay(name, told, following=following)
         self._before.pop(name, None)
         self._backlog.read(name)
         logger.info("replay complete, deleted file %s: %d events", name, replayed.events)
@@ -324,12 +336,12 @@ class Failover:
             done = total - pending
             logger.info("replay: progress %d/%d events (%.1f%%)", done, total, 100 * done / total)
 
-    async def _recover(self, way: Way, outage: int) -> None:
-        """The log has answered since this outage began, and took what there was: it is back.
+    async def _recover(self, way: Way, change: int) -> None:
+        """The log has answered since it was lost, and took what there was: it is back.
 
         What must come before everything else comes first. It may have been lost again meanwhile.
         """
-        if self.health.is_healthy or self.health.outages != outage:
+        if self.health.is_healthy or self.health.changes != change:
             return
         await way.catch_up()
         self._backlog.begin()

@@ -28,6 +28,8 @@ class Health:
         self.reason: str | None = "the log is being opened"
         self.since = self._clock.now()
         self.outages = 0
+        self.changes = 0
+        """How often it came or went: who found it there may look whether that still holds."""
         self.lost: list[Callable[[], None]] = []
         """Told of each loss."""
 
@@ -57,15 +59,19 @@ class Health:
         """The log is away: whoever waits for it is told so at once."""
         if not self.is_healthy:
             return
-        self.is_healthy, self.reason, self.since = False, reason, self._clock.now()
+        self._change(healthy=False, reason=reason)
         self.outages += 1
         logger.warning("database connection failed, switching to the spool: %s", reason)
         self._tell()
 
     def close(self) -> None:
         """The log is being closed: that it is away then is no outage."""
-        self.is_healthy, self.reason, self.since = False, "the log is not open", self._clock.now()
+        self._change(healthy=False, reason="the log is not open")
         self._tell()
+
+    def _change(self, *, healthy: bool, reason: str | None) -> None:
+        self.is_healthy, self.reason, self.since = healthy, reason, self._clock.now()
+        self.changes += 1
 
     def _tell(self) -> None:
         now = asyncio.get_running_loop().time()
@@ -79,7 +85,7 @@ class Health:
         if self.is_healthy:
             return
         seconds = (self._clock.now() - self.since) / 1_000_000
-        self.is_healthy, self.reason, self.since = True, None, self._clock.now()
+        self._change(healthy=True, reason=None)
         if self.outages:
             logger.info("database recovery detected, after %.1f seconds", seconds)
         else:

@@ -3,7 +3,7 @@
 Invariants: a file is removed when all that it holds is in the log, or was set aside with its reason; what is
 interrupted is replayed from the file's beginning, which changes nothing that is there already; memory is
 bounded by two pages, whatever the file. Only messages are replayed: what became of tasks is the business of
-`FailoverLog`, and left out here.
+`FailoverLog`, and set aside here.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from forebay.spool.reader import Reader
 from forebay.spool.scanning import Found, Page, Place
 
 PAGE_BYTES: Final = 8 << 20
+STRAY: Final = "what became of tasks belongs into a file of its own, settle_*.buf"
 
 
 class Replayed(msgspec.Struct, frozen=True):
@@ -46,12 +47,31 @@ class Replayer:
         self._reader = reader
         self._sink = sink
         self._events_max = events_max
+        self._ahead: tuple[FileName, asyncio.Task[Page]] | None = None
 
-    async def replay(self, name: FileName, told: Told | None = None, *, keep: bool = False) -> Replayed:
-        """Replay a finished file, and remove it, unless it is to be kept."""
+    async def close(self) -> None:
+        """Read nothing ahead any more."""
+        if self._ahead is not None:
+            await cancel(self._ahead[1])
+
+    async def replay(
+        self,
+        name: FileName,
+        told: Told | None = None,
+        *,
+        keep: bool = False,
+        following: FileName | None = None,
+    ) -> Replayed:
+        """Replay a finished file, and remove it, unless it is to be kept.
+
+        The one that comes next is read while the end of this one is written.
+        """
         total = Replayed()
-        async for found in self._pages(name, failed=False):
+        async for found in self._pages(name, following, failed=False):
             written, refused = await self._write(found)
+            strays = [each for each in found if not isinstance(each.entry, SpooledBlock)]
+            if strays:
+                await asyncio.to_thread(self._reader.refuse, name, strays, STRAY)
             for each in refused:
                 part = [_part_of(found, each)]
                 await asyncio.to_thread(self._reader.refuse, name, part, str(each.error))
@@ -65,31 +85,39 @@ class Replayer:
     async def replay_failed(self, name: FileName) -> Replayed:
         """Try again what was set aside. The file stays as it is until all of it is in the log."""
         total = Replayed()
-        async for found in self._pages(name, failed=True):
+        async for found in self._pages(name, None, failed=True):
             total += (await self._write(found))[0]
         if not total.refused:
             await asyncio.to_thread(self._reader.done, name, failed=True)
         return total
 
-    async def _pages(self, name: FileName, *, failed: bool) -> AsyncIterator[list[Found]]:
+    async def _pages(
+        self, name: FileName, following: FileName | None, *, failed: bool
+    ) -> AsyncIterator[list[Found]]:
         """What a file holds; while one page is written the next one is read."""
-
-        def read(place: Place) -> asyncio.Task[Page]:
-            return asyncio.create_task(
-                asyncio.to_thread(
-                    self._reader.read,
-                    name, place, events_max=self._events_max, bytes_max=PAGE_BYTES, failed=failed,
-                )
-            )  # fmt: skip
-
-        reading: asyncio.Task[Page] | None = read(Place())
+        ahead, self._ahead = self._ahead, None
+        if ahead is not None and ahead[0] != name:
+            await cancel(ahead[1])
+            ahead = None
+        reading = self._read(name, Place(), failed=failed) if ahead is None else ahead[1]
         try:
-            while reading is not None:
+            while True:
                 page = await reading
-                reading = None if page.next is None else read(page.next)
+                if page.next is not None:
+                    reading = self._read(name, page.next, failed=failed)
+                elif following is not None:
+                    self._ahead = (following, self._read(following, Place(), failed=failed))
                 yield page.found
+                if page.next is None:
+                    return
         finally:
             await cancel(reading)
+
+    def _read(self, name: FileName, place: Place, *, failed: bool) -> asyncio.Task[Page]:
+        events_max, read = self._events_max, self._reader.read
+        return asyncio.create_task(
+            asyncio.to_thread(read, name, place, events_max=events_max, bytes_max=PAGE_BYTES, failed=failed)
+        )
 
     async def _write(self, found: Sequence[Found]) -> tuple[Replayed, list[Refused]]:
         blocks = [entry for each in found if isinstance(entry := each.entry, SpooledBlock)]

@@ -18,9 +18,11 @@ from forebay.model import (
     BLOCK_MESSAGES_CEILING,
     Block,
     Conflict,
+    Forbidden,
     ForebayError,
     Rejected,
     TooLarge,
+    Unauthorized,
     Unavailable,
     UnknownQueue,
 )
@@ -133,7 +135,10 @@ async def answered(log: Log, work: Awaitable[T], seconds: float) -> T:
 
 
 class StoreSink:
-    """Writes blocks one by one, queues side by side: to a server, or to a store of any kind."""
+    """Writes blocks one by one, queues side by side: to a server, or to a store of any kind.
+
+    A key that isn't good is raised, like a store that is away.
+    """
 
     def __init__(self, store: Store, *, create_queues: bool = True) -> None:
         self._store = store
@@ -156,6 +161,8 @@ class StoreSink:
     async def _write(self, name: str, block: Block) -> list[Refused]:
         try:
             await self._append(name, block)
+        except (Unauthorized, Forbidden):
+            raise  # no message is to blame for the key
         except (Rejected, Conflict) as error:
             return await _isolate(self, name, block, error)
         return []

@@ -79,7 +79,7 @@ class Appender:
 
     def write(self, writes: Sequence[Write]) -> list[Exception | None]:
         """Write and sync; an error for each write that is not safe, and that was not kept."""
-        bytes_max = self._settings.spool_bytes_max
+        bytes_max = self._settings.total_bytes_max
         if bytes_max is None:
             return self._write_or_settle(writes)
         blocks = [place for place, write in enumerate(writes) if not write.settles]

@@ -34,7 +34,7 @@ def cap_error(bytes_max: int) -> Full:
     """The error that callers get when the spool has as much as it may have."""
     return Full(
         f"the spool has no room left of the {bytes_max} bytes that it may take",
-        hint="wait until some of it is replayed, or raise spool_bytes_max",
+        hint="wait until some of it is replayed, or raise total_bytes_max",
         retry_after_seconds=_RETRY_SECONDS,
     )
 

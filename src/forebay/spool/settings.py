@@ -22,7 +22,7 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What is written before one sync, unless a single append has more."""
     waiting_bytes_max: _Count = 64 << 20
     """What may wait to be written; more is refused."""
-    spool_bytes_max: _Count | None = None
+    total_bytes_max: _Count | None = None
     """What all files may take together before messages are refused; as much as the disk has unless given."""
     reserve_bytes: _Size = 16 << 20
     """Space that is kept for settlements, for when the disk is full."""

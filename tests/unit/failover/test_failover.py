@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -44,8 +44,10 @@ class Site:
     async def until(self, is_so: Callable[[], bool]) -> None:
         """Wait for something that happens by itself."""
         async with asyncio.timeout(DEADLINE_SECONDS):
-            while not is_so():  # noqa: ASYNC110 - it is told to nobody
-                await asyncio.sleep(0.005)
+            while not is_so():
+                with suppress(TimeoutError):  # some of it is told to nobody
+                    async with asyncio.timeout(0.01):
+                        await self.failover._backlog.moved()
 
     async def drained(self) -> None:
         """Wait until all is in the log."""

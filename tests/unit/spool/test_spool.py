@@ -227,7 +227,7 @@ async def test_a_failed_sync_leaves_the_right_size() -> None:
 
 async def test_a_spool_that_has_what_it_may_have_refuses_blocks_but_settles() -> None:
     disk = SimulatedDisk()
-    settings = SpoolSettings(file_seconds_max=3600.0, spool_bytes_max=5_000)
+    settings = SpoolSettings(file_seconds_max=3600.0, total_bytes_max=5_000)
     async with await Spool.open(disk, settings) as spool:
         kept = list[Spooled]()
         results = await asyncio.gather(
@@ -254,7 +254,7 @@ async def test_a_spool_that_has_what_it_may_have_refuses_blocks_but_settles() ->
 
 
 async def test_room_that_somebody_makes_by_hand_is_found(tmp_path: Path) -> None:
-    settings = SpoolSettings(file_seconds_max=3600.0, spool_bytes_max=1_000)
+    settings = SpoolSettings(file_seconds_max=3600.0, total_bytes_max=1_000)
     bad = tmp_path / "failed" / "failover_x.bad"
     bad.parent.mkdir()
     bad.write_bytes(b"x" * 990)

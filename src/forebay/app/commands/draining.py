@@ -16,7 +16,7 @@ from forebay.app.commands.meter import Meter, shown
 from forebay.app.commands.output import warn
 from forebay.app.commands.spool import SHOWN_MAX, fault_text, plural, recovered_fields
 from forebay.failover.replaying import Replayer
-from forebay.failover.sinks import Addressed, Sink
+from forebay.failover.sinks import Addressed, Refused, Sink
 from forebay.model import (
     Conflict,
     Corrupt,
@@ -188,10 +188,18 @@ class KnownOnly:
         self._sink = sink
         self._known = known
 
-    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+    async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write what is for queues that are there."""
-        written = iter(await self._sink.write([each for each in blocks if each[0] in self._known]))
-        return [next(written) if queue in self._known else _unknown(queue) for queue, _ in blocks]
+        places = [place for place, (queue, _) in enumerate(blocks) if queue in self._known]
+        refused = await self._sink.write([blocks[place] for place in places])
+        return [
+            *(Refused(places[each.place], each.block, each.error) for each in refused),
+            *(
+                Refused(place, block, _unknown(queue))
+                for place, (queue, block) in enumerate(blocks)
+                if queue not in self._known
+            ),
+        ]
 
 
 def _unknown(queue: str) -> UnknownQueue:
@@ -208,18 +216,21 @@ class _CheckedSink:
         self.last: ForebayError | None = None
         """What was refused last."""
 
-    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+    async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks, all over again if need be."""
-        results = await _patiently(lambda: self._sink.write(blocks), self._seconds)
-        for error in results:
-            if isinstance(error, Unauthorized | Forbidden):  # no message is to blame for that
-                raise StoreGoneError(error)
-            self.last = error or self.last
-        written = [each for each, error in zip(blocks, results, strict=True) if error is None]
-        for queue, block in written:
-            self._outcome.queues[queue] += len(block)
-        self._outcome.meter.add(sum(len(block) for _, block in written))
-        return results
+        try:
+            refused = await _patiently(lambda: self._sink.write(blocks), self._seconds)
+        except (Unauthorized, Forbidden) as error:  # no message is to blame for that
+            raise StoreGoneError(error) from error
+        written = Counter({queue: 0 for queue, _ in blocks})
+        for queue, block in blocks:
+            written[queue] += len(block)
+        for each in refused:
+            self.last = each.error
+            written[blocks[each.place][0]] -= len(each.block)
+        self._outcome.queues.update(+written)
+        self._outcome.meter.add(written.total())
+        return refused
 
 
 async def _patiently(work: Callable[[], Awaitable[T]], seconds: float) -> T:

@@ -8,7 +8,7 @@ import pytest
 
 from forebay.app.commands import draining
 from forebay.app.commands.draining import KnownOnly, Options, Outcome, StoreGoneError, drain, in_order
-from forebay.failover.sinks import Addressed
+from forebay.failover.sinks import Addressed, Refused
 from forebay.model import (
     Block,
     Corrupt,
@@ -50,13 +50,14 @@ class FakeSink:
         self.away_after: int | None = None
         self.refusing: dict[bytes, ForebayError] = {}
 
-    async def write(self, blocks: Sequence[Addressed]) -> list[ForebayError | None]:
+    async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         if self.failures:
             raise self.failures.pop(0)
         if self.away_after is not None and self.writes >= self.away_after:
             raise Unavailable("it is away")
         self.writes += 1
-        return [self._one(block) for _, block in blocks]
+        results = [self._one(block) for _, block in blocks]
+        return [Refused(i, blocks[i][1], error) for i, error in enumerate(results) if error is not None]
 
     def _one(self, block: Block) -> ForebayError | None:
         refusal = next((self.refusing[p] for p in block.payloads if p in self.refusing), None)
@@ -124,7 +125,7 @@ async def test_a_store_that_is_away_for_a_moment_is_waited_for(monkeypatch: pyte
 async def test_a_key_that_is_refused_sets_nothing_aside(error: ForebayError) -> None:
     disk = disk_of(f1=lines_of(block_of(b"1"), block_of(b"2")))
     sink = FakeSink()
-    sink.refusing[b"2"] = error
+    sink.failures = [error]
     with pytest.raises(StoreGoneError):
         await drain(disk, sink, outcome(), Options())
     assert disk.list() == [str(name_of(1))]
@@ -206,8 +207,8 @@ async def test_queues_that_are_not_there_are_refused_before_a_server_makes_them(
     sink = FakeSink()
     sink.refusing[b"3"] = Rejected("it is bad")
     entries = [block_of(b"1"), block_of(b"2", "events"), block_of(b"3"), block_of(b"4")]
-    results = await KnownOnly(sink, {"orders"}).write([(entry.queue, entry.block) for entry in entries])
-    assert [type(result) for result in results] == [type(None), UnknownQueue, Rejected, type(None)]
+    refused = await KnownOnly(sink, {"orders"}).write([(entry.queue, entry.block) for entry in entries])
+    assert {each.place: type(each.error) for each in refused} == {1: UnknownQueue, 2: Rejected}
     assert sink.payloads == [b"1", b"4"]
 
 
