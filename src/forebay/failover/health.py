@@ -76,7 +76,8 @@ class Health:
     def _tell(self) -> None:
         now = asyncio.get_running_loop().time()
         for timeout in self._calls:
-            timeout.reschedule(now)
+            if not timeout.expired():  # in the same moment; it can't be changed any more
+                timeout.reschedule(now)
         for told in self.lost:
             told()
 
