@@ -53,11 +53,21 @@ class SyncClient:
     def close(self) -> None:
         """End what is under way, and close all connections. Twice does nothing more."""
         self._thread.close()
+
+    def spool_status(self) -> SpoolStatus | None:
+        """What waits in the spool, and why; None without one."""
+        return self._thread.call(self._client.spool_status)
+
+    def drain_spool(self, seconds: float) -> bool:
+        """Wait until all that was spooled is delivered, for so long at most; whether it is."""
+        return self._thread.run(self._client.drain_spool(seconds))
 '''
 OWN_IMPORTS = (
     "from pathlib import Path",
     "from forebay.client.client import Client",
     "from forebay.client.running import LoopThread",
+    "from forebay.failover.settings import FailoverSettings",
+    "from forebay.failover.status import SpoolStatus",
     "from forebay.model import Clock",
 )
 

@@ -65,29 +65,39 @@ def open_store(
     clock: Clock | None = None,
     limits: Limits | None = None,
     worker: str | None = None,
+    spool: str | Path | None = None,
 ) -> Store:
     """The store at an address, a server's or embedded, to be entered with `async with`.
 
-    `key` is the API key for a server, and `ca_file` has the certificates that the server's own is checked
-    against; a log needs neither. `warm`, `settings` and `limits` are for a log: a server has its own.
+    `key` is the API key for a server, `ca_file` has the certificates that the server's own is checked
+    against, and `spool` is a folder that takes pushes while the server is away; a log needs none of them.
+    `warm`, `settings` and `limits` are for a log: a server has its own.
     """
     if not is_server(url):
+        if spool is not None:
+            text = "a spool is for when a server is away, and this is a log"
+            raise Misconfigured(text, hint="leave out spool, or name a server")
         return open_embedded(url, warm=warm, settings=settings, clock=clock, limits=limits, worker=worker)
     if warm is not None or settings is not None or limits is not None:
         text = "a server has its own warm tier, settings and limits"
         raise Misconfigured(text, hint="leave out warm, settings and limits, or give them to the server")
     from forebay.client import Client  # noqa: PLC0415 - who works on a file needs none of it
 
-    return Client(url, key=key, ca_file=ca_file, clock=clock, worker=worker)
+    return Client(url, key=key, ca_file=ca_file, clock=clock, worker=worker, spool=spool)
 
 
 def open_sync(
-    url: str, *, key: str | None = None, ca_file: str | Path | None = None, worker: str | None = None
+    url: str,
+    *,
+    key: str | None = None,
+    ca_file: str | Path | None = None,
+    worker: str | None = None,
+    spool: str | Path | None = None,
 ) -> SyncClient:
     """The client of a server for synchronous programs, to be entered with `with`, or closed at the end."""
     from forebay.client import SyncClient  # noqa: PLC0415 - likewise
 
-    return SyncClient(url, key=key, ca_file=ca_file, worker=worker)
+    return SyncClient(url, key=key, ca_file=ca_file, worker=worker, spool=spool)
 
 
 def open_embedded(

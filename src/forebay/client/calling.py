@@ -47,6 +47,8 @@ class Ask:
     """How long the server may wait before it answers."""
     id: str | None = None
     """The Idempotency-Key."""
+    attempts_max: int | None = None
+    """How often it is sent at most; None for as often as there is time."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +59,10 @@ class Reply:
     error: ForebayError | None = None
     in_doubt: bool = False
     """Whether an earlier attempt may have been worked on, though its answer is unknown."""
+
+
+class NotForebayError(Rejected):
+    """Somebody answered, such as a proxy, who knows nothing of what was asked."""
 
 
 class _Failed(Exception):  # noqa: N818 - what happened to an attempt
@@ -124,7 +130,7 @@ class Caller:
         """Send a request, again if need be; the last answer, or Unavailable once the time is up."""
         now = asyncio.get_running_loop().time
         deadline = now() + self._timeout_seconds
-        attempt, in_doubt = 0, False
+        attempt, in_doubt, last = 0, False, (ask.attempts_max or 0) - 1
         while True:
             try:
                 return Reply(await self._once(ask, deadline - now()), in_doubt=in_doubt)
@@ -132,7 +138,7 @@ class Caller:
                 error, may_repeat = failed.error, failed.later and (ask.repeats or not failed.seen)
                 asked = error.retry_after_seconds if isinstance(error, Unavailable) else None
                 pause = pause_seconds(attempt, random(), asked)  # noqa: S311 - it only spreads
-                if not may_repeat or now() + pause >= deadline:
+                if not may_repeat or attempt == last or now() + pause >= deadline:
                     return Reply(error=_explained(failed, ask), in_doubt=in_doubt)
                 in_doubt = in_doubt or failed.seen
             attempt += 1
@@ -177,7 +183,9 @@ class Caller:
 
     def _stranger(self, status: int) -> ForebayError:
         text = f"{self.server} answered {status}, and not as a Forebay server does"
-        return error_of(Problem(type="", title="", status=status, detail=text, hint="check the address"))
+        hint = "check the address"
+        error = error_of(Problem(type="", title="", status=status, detail=text, hint=hint))
+        return NotForebayError(text, hint=hint) if type(error) is Rejected else error
 
     def _cut(self, error: Exception) -> _Failed:
         """What the network said. Its own words are left out where they could quote the request."""

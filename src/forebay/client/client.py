@@ -1,8 +1,9 @@
 """Client: the store's verbs over HTTP.
 
 Invariants: what returns has happened, as with a store in this process; errors are the same; a push keeps its
-block id through all attempts, so it is one write. What is sent again, and what that means, is in
-docs/adr/0015-what-a-client-may-repeat.md.
+block id through all attempts, so it is one write, also where it is spooled first. What is sent again, and
+what that means, is in docs/adr/0015-what-a-client-may-repeat.md. It is long because it holds all verbs of the
+seam, to be read beside it.
 """
 
 from __future__ import annotations
@@ -25,6 +26,9 @@ from forebay.client.address import part
 from forebay.client.calling import Ask, Caller, Reply, decoded
 from forebay.client.doubting import LOOKED_AT_MAX, Ending, endings_of, has_ended, unknown
 from forebay.client.pausing import pause_seconds
+from forebay.client.spooling import Outbox, Server
+from forebay.failover.settings import FailoverSettings
+from forebay.failover.status import SpoolStatus
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import (
     Append,
@@ -92,6 +96,7 @@ _CEILINGS: Final = Limits(
     block_bytes_max=BLOCK_BYTES_CEILING,
 )
 """What can be encoded at all; what may be pushed is the server's to say."""
+_SECOND: Final = 1_000_000
 _encoder: Final = msgspec.msgpack.Encoder()
 
 
@@ -102,6 +107,10 @@ class Client:
     the system's. A call gives up after `timeout_seconds`, however often it was tried. There are at most
     `connections_max` connections, and as many again on which takes wait. `worker` is who takes tasks, for
     people. `clock` says when pushes were made.
+
+    `spool` is a folder that takes pushes while the server is away, and delivers them later: one client at a
+    time has it, and what is left in it is for the next one. `spool_settings` say how long the server is
+    waited for before that, and how files are written.
     """
 
     def __init__(
@@ -114,6 +123,8 @@ class Client:
         connections_max: int = 100,
         worker: str | None = None,
         clock: Clock | None = None,
+        spool: str | Path | None = None,
+        spool_settings: FailoverSettings | None = None,
     ) -> None:
         self._caller = Caller(
             url,
@@ -126,6 +137,9 @@ class Client:
         self._clock = clock or SystemClock()
         self._merger = Merger(self._push_messages)
         self._names: dict[int, str] = {}
+        self._spool = None if spool is None else Path(spool)
+        self._spool_settings = spool_settings or FailoverSettings()
+        self._outbox: Outbox | None = None
 
     def __repr__(self) -> str:
         """Say where it leads."""
@@ -133,7 +147,20 @@ class Client:
 
     async def __aenter__(self) -> Self:
         self._caller.open()
+        if self._spool is not None:
+            try:
+                self._outbox = await self._open_spool(self._spool)
+            except BaseException:
+                await self._caller.close()
+                raise
         return self
+
+    async def _open_spool(self, folder: Path) -> Outbox:
+        server, settings = Server(self._post, self.queue), self._spool_settings
+        outbox = await Outbox.open(
+            folder, settings, server, self._caller, limits=_CEILINGS, clock=self._clock
+        )
+        return await outbox.__aenter__()
 
     async def __aexit__(
         self,
@@ -141,8 +168,13 @@ class Client:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await self._merger.close()
-        await self._caller.close()
+        outbox, self._outbox = self._outbox, None
+        try:
+            await self._merger.close()
+        finally:
+            if outbox is not None:
+                await outbox.__aexit__(kind, error, trace)
+            await self._caller.close()
 
     # Queues and groups
 
@@ -227,12 +259,14 @@ class Client:
         """Put tasks in a queue, all or none; their ids, in order. Durable when it returns.
 
         They become available at once, at `start_time` (µs, or aware), or after `delay` (seconds, by the
-        server's clock). What is said here holds for tasks given as bytes; a `Message` says it itself. `id`
-        (16 bytes, see `mint`) makes the call repeatable. Small puts of one queue that come together share a
-        request, unless they bring an id. There are no ids while the server can't reach its log: then the
-        tasks are safe on its disk, on their way.
+        server's clock; by ours with a spool). What is said here holds for tasks given as bytes; a `Message`
+        says it itself. `id` (16 bytes, see `mint`) makes the call repeatable. Small puts of one queue that
+        come together share a request, unless they bring an id. There are no ids as long as the tasks are in a
+        spool, the server's or ours.
         """
         begins, seconds = checked_begin(start_time, delay)
+        if self._outbox is not None and seconds is not None:  # so that it is the same block either way
+            begins, seconds = self._clock.now() + round(seconds * _SECOND), None
         messages = [
             Message(task, partition, None, headers, begins)
             if isinstance(task, bytes)
@@ -259,13 +293,21 @@ class Client:
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
 
-        `where` says whether that is the log, or the server's spool for now. Whoever has the block encoded and
-        checked gives it as `body`.
+        `where` says whether that is the log, or a spool for now, the server's or ours. Whoever has the block
+        encoded and checked gives it as `body`.
         """
+        if self._outbox is not None:
+            return await self._outbox.push(queue, block, body)
+        return await self._post(queue, block, body)
+
+    async def _post(
+        self, queue: str, block: Block, body: bytes | None, attempts_max: int | None = None
+    ) -> Appended:
         if body is None:
             check_block(block, _CEILINGS)
             body = encode(block)
-        return (await self._ask(Ask("POST", f"{_queue(queue)}/messages", body, BLOCK), Push)).appended
+        ask = Ask("POST", f"{_queue(queue)}/messages", body, BLOCK, attempts_max=attempts_max)
+        return (await self._ask(ask, Push)).appended
 
     async def get_task(
         self,
@@ -509,6 +551,19 @@ class Client:
         """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage."""
         form = {"ids": [format_id(id) for id in ids]}
         return await self._send("POST", f"/v1/stages/{part(stage)}/publish", Receipt, form)
+
+    # The spool
+
+    def spool_status(self) -> SpoolStatus | None:
+        """What waits in the spool, and why; None without one."""
+        return None if self._outbox is None else self._outbox.status()
+
+    async def drain_spool(self, seconds: float) -> bool:
+        """Wait until all that was spooled is delivered, for so long at most; whether it is.
+
+        What the server has refused for good doesn't count: `spool_status().failed` does.
+        """
+        return self._outbox is None or await self._outbox.drain(seconds)
 
     # Asking
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import asyncio
 import os
 import threading
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
 from forebay.client.client import Client
-from forebay.model import Rejected, Unavailable
+from forebay.model import Rejected, Unavailable, cancel
 
 T = TypeVar("T")
 
@@ -29,13 +29,15 @@ class LoopThread:
         self._loop: asyncio.AbstractEventLoop | None = None
         self._thread: threading.Thread | None = None
         self._is_closed = False
+        self._calls: set[asyncio.Task[Any]] = set()
 
     def run(self, work: Coroutine[Any, Any, T]) -> T:
         """Run a coroutine to its end, and return or raise what it does."""
+        listed = self._listed(work)
         try:
-            loop = self._ready()
-            future = asyncio.run_coroutine_threadsafe(work, loop)
+            future = asyncio.run_coroutine_threadsafe(listed, self._ready())
         except BaseException:
+            listed.close()
             work.close()
             raise
         try:
@@ -47,6 +49,14 @@ class LoopThread:
         except BaseException:
             future.cancel()
             raise
+
+    def call(self, function: Callable[[], T]) -> T:
+        """Call a function where the client's own work is done, so that neither gets in the other's way."""
+
+        async def called() -> T:
+            return function()
+
+        return self.run(called())
 
     def begin(self) -> None:
         """Begin now, and not with the first call."""
@@ -60,9 +70,7 @@ class LoopThread:
             if loop is None or thread is None or os.getpid() != self._process:
                 return
             asyncio.run_coroutine_threadsafe(self._end(), loop).result()
-            loop.call_soon_threadsafe(loop.stop)
-            thread.join()
-            loop.close()
+            _stop(loop, thread)
 
     def _ready(self) -> asyncio.AbstractEventLoop:
         if os.getpid() != self._process:
@@ -72,20 +80,38 @@ class LoopThread:
             if self._is_closed:
                 raise Rejected("the client is closed", hint="open another one")
             if self._loop is None:
-                self._loop = asyncio.new_event_loop()
-                self._thread = threading.Thread(
-                    target=self._loop.run_forever, name="forebay-client", daemon=True
-                )
-                self._thread.start()
-                asyncio.run_coroutine_threadsafe(self._client.__aenter__(), self._loop).result()
+                self._loop, self._thread = self._begun()
             return self._loop
 
+    def _begun(self) -> tuple[asyncio.AbstractEventLoop, threading.Thread]:
+        loop = asyncio.new_event_loop()
+        thread = threading.Thread(target=loop.run_forever, name="forebay-client", daemon=True)
+        thread.start()
+        try:
+            asyncio.run_coroutine_threadsafe(self._client.__aenter__(), loop).result()
+        except BaseException:
+            _stop(loop, thread)
+            raise
+        return loop, thread
+
+    async def _listed(self, work: Coroutine[Any, Any, T]) -> T:
+        """Do some work that ends when the client is closed."""
+        task = asyncio.current_task()
+        assert task is not None
+        self._calls.add(task)
+        try:
+            return await work
+        finally:
+            self._calls.discard(task)
+
     async def _end(self) -> None:
-        """Cancel what others wait for, and close the client."""
-        own = asyncio.current_task()
-        others = [task for task in asyncio.all_tasks() if task is not own]
-        for task in others:
-            task.cancel()
-        await asyncio.gather(*others, return_exceptions=True)
+        """Cancel what others wait for, and close the client, which ends what is its own."""
+        await cancel(*self._calls)
         await self._client.__aexit__(None, None, None)
         await asyncio.get_running_loop().shutdown_asyncgens()
+
+
+def _stop(loop: asyncio.AbstractEventLoop, thread: threading.Thread) -> None:
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()

@@ -13,6 +13,8 @@ from typing import Any, Self
 
 from forebay.client.client import Client
 from forebay.client.running import LoopThread
+from forebay.failover.settings import FailoverSettings
+from forebay.failover.status import SpoolStatus
 from forebay.log.values import Append, Appended, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
 from forebay.model import Block, Clock, Message
 from forebay.store.letters import Letters
@@ -47,6 +49,8 @@ class SyncClient:
         connections_max: int = 100,
         worker: str | None = None,
         clock: Clock | None = None,
+        spool: str | Path | None = None,
+        spool_settings: FailoverSettings | None = None,
     ) -> None:
         self._client = Client(
             url,
@@ -56,6 +60,8 @@ class SyncClient:
             connections_max=connections_max,
             worker=worker,
             clock=clock,
+            spool=spool,
+            spool_settings=spool_settings,
         )
         self._thread = LoopThread(self._client)
 
@@ -78,6 +84,14 @@ class SyncClient:
     def close(self) -> None:
         """End what is under way, and close all connections. Twice does nothing more."""
         self._thread.close()
+
+    def spool_status(self) -> SpoolStatus | None:
+        """What waits in the spool, and why; None without one."""
+        return self._thread.call(self._client.spool_status)
+
+    def drain_spool(self, seconds: float) -> bool:
+        """Wait until all that was spooled is delivered, for so long at most; whether it is."""
+        return self._thread.run(self._client.drain_spool(seconds))
 
     def create_queue(
         self, name: str, settings: dict[str, Any] | None = None, *, number: int | None = None

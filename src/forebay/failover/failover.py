@@ -81,9 +81,16 @@ class Failover:
     """See the module. One for a log; entered with `async with`, after which it takes pushes."""
 
     def __init__(
-        self, spool: Spool, settings: FailoverSettings, *, limits: Limits, clock: Clock, create_queues: bool
+        self,
+        spool: Spool,
+        settings: FailoverSettings,
+        *,
+        limits: Limits,
+        clock: Clock,
+        create_queues: bool,
+        what: str,
     ) -> None:
-        self.health = Health(clock=clock)
+        self.health = Health(clock=clock, what=what)
         self.health.lost.append(self._on_loss)
         self.settings = settings
         self._limits = limits
@@ -114,8 +121,12 @@ class Failover:
         limits: Limits | None = None,
         clock: Clock | None = None,
         create_queues: bool = True,
+        what: str = "database",
     ) -> Failover:
-        """Take the folder of a spool, and mend what a crash left in it; see `Spool.open`."""
+        """Take the folder of a spool, and mend what a crash left in it; see `Spool.open`.
+
+        `what` is what may be away, in log lines.
+        """
         clock = clock or SystemClock()
         spool = await Spool.open(disk, settings, clock=clock)
         for recovered in spool.recovered:
@@ -124,8 +135,9 @@ class Failover:
                 recovered.events, recovered.name, recovered.faults,
             )  # fmt: skip
         return await asyncio.to_thread(
-            cls, spool, settings, limits=limits or Limits(), clock=clock, create_queues=create_queues
-        )
+            cls,
+            spool, settings, limits=limits or Limits(), clock=clock, create_queues=create_queues, what=what,
+        )  # fmt: skip
 
     async def __aenter__(self) -> Self:
         self._tasks = [
@@ -415,6 +427,13 @@ class Failover:
             self._failed = await asyncio.to_thread(self._spool.reader.count_failed)
 
     # Looking
+
+    async def is_empty(self) -> bool:
+        """Whether all that was accepted is in the log, or was set aside."""
+        buffered = self._buffer.events or any(self._buffer.spooled.values())
+        if self._backlog.before or self._backlog.events or buffered:
+            return False
+        return not await asyncio.to_thread(self._spool.reader.files, "failover", "qos0")
 
     def status(self) -> SpoolStatus:
         """What there is to see."""

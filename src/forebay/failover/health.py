@@ -19,9 +19,10 @@ logger: Final = logging.getLogger("forebay.failover")
 
 
 class Health:
-    """What is known of the log. At first it is away: it has to be opened."""
+    """What is known of the log, or of `what` it is. At first it is away: it has to be opened."""
 
-    def __init__(self, *, clock: Clock | None = None) -> None:
+    def __init__(self, *, clock: Clock | None = None, what: str = "database") -> None:
+        self._what = what
         self._clock = clock or SystemClock()
         self._calls: set[asyncio.Timeout] = set()
         self.is_healthy = False
@@ -61,7 +62,7 @@ class Health:
             return
         self._change(healthy=False, reason=reason)
         self.outages += 1
-        logger.warning("database connection failed, switching to the spool: %s", reason)
+        logger.warning("%s connection failed, switching to the spool: %s", self._what, reason)
         self._tell()
 
     def close(self) -> None:
@@ -88,9 +89,9 @@ class Health:
         seconds = (self._clock.now() - self.since) / 1_000_000
         self._change(healthy=True, reason=None)
         if self.outages:
-            logger.info("database recovery detected, after %.1f seconds", seconds)
+            logger.info("%s recovery detected, after %.1f seconds", self._what, seconds)
         else:
-            logger.info("database healthy, normal operation")
+            logger.info("%s healthy, normal operation", self._what)
 
     def away(self) -> LogAway:
         """What to raise while it is away."""

@@ -27,7 +27,6 @@ from forebay.model import (
     UnknownQueue,
 )
 from forebay.spool.lines import derive_id
-from forebay.store.seam import Store
 from forebay.store.values import DEFAULT_GROUP
 
 T = TypeVar("T")
@@ -134,13 +133,29 @@ async def answered(log: Log, work: Awaitable[T], seconds: float) -> T:
         raise Unavailable(f"no answer within {seconds:g} seconds", retry_after_seconds=1.0) from None
 
 
+class Target(Protocol):
+    """What `StoreSink` asks of a store."""
+
+    async def append(self, queue: str, block: Block) -> object:
+        """Write a block."""
+        ...
+
+    async def create_queue(self, name: str) -> object:
+        """Make a queue."""
+        ...
+
+    async def queue(self, name: str) -> Queue:
+        """What is known of a queue."""
+        ...
+
+
 class StoreSink:
     """Writes blocks one by one, queues side by side: to a server, or to a store of any kind.
 
     A key that isn't good is raised, like a store that is away.
     """
 
-    def __init__(self, store: Store, *, create_queues: bool = True) -> None:
+    def __init__(self, store: Target, *, create_queues: bool = True) -> None:
         self._store = store
         self._create_queues = create_queues
 
@@ -155,7 +170,10 @@ class StoreSink:
             for place in places:
                 refused.extend(_moved(await self._write(*blocks[place]), place))
 
-        await asyncio.gather(*map(write_queue, by_queue.values()))
+        ends = await asyncio.gather(*map(write_queue, by_queue.values()), return_exceptions=True)
+        for end in ends:  # nobody goes on writing behind the back of whoever begins again
+            if isinstance(end, BaseException):
+                raise end
         return refused
 
     async def _write(self, name: str, block: Block) -> list[Refused]:
@@ -164,6 +182,8 @@ class StoreSink:
         except (Unauthorized, Forbidden):
             raise  # no message is to blame for the key
         except (Rejected, Conflict) as error:
+            if parts := await self._parts(name, block, error):
+                return [refused for part in parts for refused in await self._write(name, part)]
             return await _isolate(self, name, block, error)
         return []
 
@@ -175,14 +195,16 @@ class StoreSink:
                 raise
             await self._store.create_queue(name)
             await self._append(name, block)
-        except Rejected:
-            if len(block.partition_table) == 1:
-                raise
+
+    async def _parts(self, name: str, block: Block, error: ForebayError) -> Sequence[Block]:
+        """What a block has to be divided into for an ordered queue, if that may be why it was refused."""
+        if len(block.partition_table) == 1 or type(error) is not Rejected:
+            return ()
+        try:
             queue = await self._store.queue(name)
-            if not queue.settings.ordered:
-                raise
-            for part in _fitting(queue, block):
-                await self._store.append(name, part)
+        except Forbidden:  # the key is for pushing only, and halves of halves come to the same
+            return ()
+        return _fitting(queue, block) if queue.settings.ordered else ()
 
 
 def _fitting(queue: Queue, block: Block) -> Sequence[Block]:

@@ -15,8 +15,9 @@ from tests.integration.client.serving import Server
 class ServerThread:
     """Use as `with`."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, port: int = 0) -> None:
         self._path = path
+        self._port = port
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="server")
         self._server: Server
@@ -33,6 +34,7 @@ class ServerThread:
     def __enter__(self) -> Self:
         self._thread.start()
         self._server = Server(SqliteLog(self._path))
+        self._server.port = self._port
         asyncio.run_coroutine_threadsafe(self._server.start(), self._loop).result(20)
         return self
 

@@ -13,6 +13,7 @@ from forebay.model import Misconfigured, Unavailable
 from forebay.store.seam import Store
 
 __all__ = [
+    "answers",
     "declare_embedded",
     "declare_store",
     "declare_text",
@@ -71,19 +72,19 @@ def is_served(arguments: argparse.Namespace) -> bool:
 
 
 def on_store(work: Callable[[Store, argparse.Namespace], Awaitable[int]]) -> Run:
-    """A command that opens the store, works on it, and closes it."""
+    """A command that opens the store, works on it, and closes it. With `--spool` a server may be away."""
 
     async def opened(arguments: argparse.Namespace) -> int:
-        url = store_url(arguments)
-        if is_server(url) and not await _answers(
-            url
-        ):  # a client would try again for a while before it says so
+        url, spool = store_url(arguments), getattr(arguments, "spool", None)
+        needs_server = is_server(url) and spool is None
+        if needs_server and not await answers(url):  # a client would try for a while before it says so
             raise _nobody_there(url)
+        key = arguments.key or os.environ.get("FOREBAY_KEY") or None
         try:
-            async with open_store(url, key=arguments.key or os.environ.get("FOREBAY_KEY") or None) as store:
+            async with open_store(url, key=key, spool=spool) as store:
                 return await work(store, arguments)
         except Unavailable as error:
-            if is_server(url) and not await _answers(url):
+            if needs_server and not await answers(url):
                 raise _nobody_there(url) from error
             raise
 
@@ -104,7 +105,7 @@ def on_log(work: Callable[[Log, argparse.Namespace], Awaitable[int]]) -> Run:
     return lambda arguments: asyncio.run(opened(arguments))
 
 
-async def _answers(url: str) -> bool:
+async def answers(url: str) -> bool:
     """Whether anybody listens at the address of a server."""
     try:
         parts = urlsplit(url)

@@ -2,7 +2,7 @@
 
 Invariants: memory holds one block and one chunk of input, whatever the input's size; blocks go in one after
 another, so that the order of lines is the order of messages; a block keeps its id over all attempts to write
-it, so that none is written twice; however it ends, it says how many messages are in.
+it, also by way of a spool, so that none is written twice; however it ends, it says how many messages are in.
 """
 
 import argparse
@@ -22,8 +22,9 @@ from rich.progress import TimeRemainingColumn as TimeLeftColumn
 
 from forebay.app.commands.arguments import count, duration, pair
 from forebay.app.commands.lines import Input, Lines, parse_object
-from forebay.app.commands.opened import declare_store, is_served, on_store
+from forebay.app.commands.opened import answers, declare_store, is_served, on_store, shown_url, store_url
 from forebay.app.commands.output import print_json, warn
+from forebay.failover.status import SpoolStatus
 from forebay.model import ForebayError, Limits, Message, Rejected, TooLarge, Unavailable, UnknownQueue, mint
 from forebay.model.quantity import format_bytes
 from forebay.store.seam import Store
@@ -38,6 +39,8 @@ LINGER_SECONDS: Final = 0.2
 """How long lines wait for more of them, when the input is slow."""
 PAUSE_SECONDS: Final = 0.2
 PAUSE_SECONDS_MAX: Final = 5.0
+LOOK_SECONDS: Final = 2.0
+"""How long a server that may be away is asked about a queue."""
 
 
 def declare_push(parser: argparse.ArgumentParser) -> None:
@@ -68,6 +71,14 @@ def declare_push(parser: argparse.ArgumentParser) -> None:
         "--retry-for", metavar="TIME", type=duration, default=60.0,
         help="how long to try again while the store is away, in seconds or as 5m (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--spool", metavar="DIR",
+        help="a folder that keeps what the server can't take now, and from which it is delivered later",
+    )  # fmt: skip
+    parser.add_argument(
+        "--wait", metavar="TIME", type=duration, default=5.0,
+        help="how long to wait at the end for what was spooled to be delivered (default: %(default)s)",
+    )  # fmt: skip
 
 
 @on_store
@@ -77,7 +88,7 @@ async def push(store: Store, arguments: argparse.Namespace) -> int:
     if arguments.batch > limit:
         raise TooLarge(f"--batch is {arguments.batch:,}", hint=f"a block holds {limit:,} messages at most")
     descriptor = _open(arguments.file)
-    pushed = Pushed(arguments.queue)
+    pushed = Pushed(arguments.queue, folder=arguments.spool)
     try:
         with _bar(pushed, descriptor):
             await _push_all(store, arguments, pushed, descriptor)
@@ -87,11 +98,40 @@ async def push(store: Store, arguments: argparse.Namespace) -> int:
     finally:
         if descriptor != STDIN:
             os.close(descriptor)
+    status = None if arguments.spool is None else await _deliver(store, arguments)
     if arguments.json:
-        print_json(pushed.fields())
+        print_json(pushed.fields() | ({} if status is None else _spool_fields(status)))
     else:
-        warn(pushed.sentence())
-    return 0
+        warn("\n".join([pushed.sentence(), *([] if status is None else _spool_lines(status, arguments))]))
+    return 0 if status is None or not status.failed else 1
+
+
+async def _deliver(store: Store, arguments: argparse.Namespace) -> SpoolStatus:
+    """Wait a little for the spool to become empty, if the server is there; what is left in it."""
+    from forebay.client import Client  # noqa: PLC0415 - who works on a file needs none of it
+
+    assert isinstance(store, Client)
+    if await answers(store_url(arguments)):
+        await store.drain_spool(arguments.wait)
+    status = store.spool_status()
+    assert status is not None
+    return status
+
+
+def _spool_fields(status: SpoolStatus) -> dict[str, object]:
+    return {"waiting": status.pending, "refused": status.failed}
+
+
+def _spool_lines(status: SpoolStatus, arguments: argparse.Namespace) -> Iterator[str]:
+    """What there is to be said of what is left in a spool."""
+    folder = arguments.spool
+    if status.pending:
+        yield (
+            f"{status.pending:,} wait in {folder} for the server: the next `forebay push --spool {folder}`"
+            f" delivers them, or `forebay spool replay {folder} --store {shown_url(store_url(arguments))}`"
+        )
+    if status.failed:
+        yield f"{status.failed:,} were refused, and are kept in {folder}/failed, each with its reason"
 
 
 @contextmanager
@@ -117,7 +157,9 @@ class Pushed:
     messages: int = 0
     lines: int = 0
     spooled: int = 0
-    """Of the messages: those that the server keeps until it reaches its log, and that have no ids yet."""
+    """Of the messages: those that were kept until they reach the log, and have no ids yet."""
+    folder: str | None = None
+    """Where they were, if not with the server."""
     first: int | None = None
     last: int | None = None
     bytes_read: int = 0
@@ -155,13 +197,15 @@ class Pushed:
         noun = "message is" if self.messages == 1 else "messages are"
         ids = f", ids {self.first} to {self.last}" if self.first != self.last else ""
         ids = f", id {self.first}" if self.first is not None and self.first == self.last else ids
-        away = f", {self.spooled:,} of them in the server's spool" if self.spooled else ""
+        spool = "the server's spool" if self.folder is None else f"or by way of {self.folder}"
+        away = f", {self.spooled:,} of them in {spool}" if self.spooled else ""
         return f"{self.messages:,} {noun} in {self.queue} ({self.per_second():,.0f}/s{ids}{away})"
 
 
 async def _push_all(store: Store, arguments: argparse.Namespace, pushed: Pushed, descriptor: int) -> None:
     writer = _Writer(store, arguments)
-    apart = arguments.objects and await _is_ordered(store, arguments.queue)
+    seconds = None if arguments.spool is None else LOOK_SECONDS
+    apart = arguments.objects and await _is_ordered(store, arguments.queue, seconds)
     async for batch, line in _batches(arguments, pushed, descriptor):
         try:
             for part in _by_partition(batch) if apart else [batch]:
@@ -172,13 +216,14 @@ async def _push_all(store: Store, arguments: argparse.Namespace, pushed: Pushed,
             raise type(error)(f"{span}{error.message}", hint=error.hint) from error
 
 
-async def _is_ordered(store: Store, queue: str) -> bool:
+async def _is_ordered(store: Store, queue: str, seconds: float | None) -> bool:
     """Whether a block may hold one partition only. A queue that isn't there yet won't be ordered."""
     try:
-        return (await store.queue(queue)).settings.ordered
+        async with asyncio.timeout(seconds):
+            return (await store.queue(queue)).settings.ordered
     except Rejected:  # or the key isn't for reading: then the server says what it doesn't take
         return False
-    except Unavailable:
+    except (Unavailable, TimeoutError):
         return True  # what holds one partition is right for any queue
 
 
