@@ -37,7 +37,7 @@ MESSAGES: Final = 120
 PARTITIONS: Final = 30
 DRAIN_SECONDS: Final = 45.0
 CALL_SECONDS_MAX: Final = 4.0
-EVENTS: Final = 6
+EVENTS: Final = 4
 KILLS: Final = 0.4
 """In so many outages the server is killed."""
 HOW: Final = ("done", "done", "done", "retry", "bury", "release", "keep")

@@ -34,10 +34,10 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow]
 
 FIRST_SECONDS_MAX: Final = 4.0
 LATER_SECONDS_MAX: Final = 0.5
-SPOOLED: Final = 150
+SPOOLED: Final = 120
 """Pushes that an outage sees at least."""
 MOMENTS: Final = ("at the start", "under load", "twice")
-FLAPS: Final = 12
+FLAPS: Final = 8
 FLAPPING: Final = ("refused", "black-holed", "read-only", "cut after commit", "stopped")
 BLUNT: Final = frozenset({"cut after commit", "real disk full"})
 """Outages in which the database takes something now and then, so that they begin again and again."""

@@ -101,7 +101,7 @@ async def finish(server: ForebayServer, stage: Stage, producer: Producer) -> Non
 
 
 async def test_a_spool_that_has_what_it_may_have_refuses_until_some_of_it_is_replayed(stage: Stage) -> None:
-    server = ForebayServer(stage.dsn, sections={"spool": {"spool_bytes_max": 100_000, "reserve_bytes": 0}})
+    server = ForebayServer(stage.dsn, sections={"spool": {"total_bytes_max": 100_000, "reserve_bytes": 0}})
     try:
         producer, tasks = await begin(server, stage)
         for _ in range(2):
