@@ -3,6 +3,7 @@
 import asyncio
 import time
 from collections.abc import AsyncIterator
+from typing import Any, cast
 
 import pytest
 
@@ -192,3 +193,18 @@ async def test_closing_in_a_black_hole_comes_to_an_end(dsn: str, proxy: FaultPro
     async with asyncio.timeout(10):
         await log.__aexit__(None, None, None)
     proxy.heal()
+
+
+async def use_what_is_lost(log: PostgresLog) -> None:
+    """Be cancelled while the connection in use is lost."""
+    async with log._database.connection() as connection:
+        cast("Any", connection)._con.terminate()
+        log.hang_up()
+        raise asyncio.CancelledError
+
+
+async def test_a_connection_that_was_lost_is_not_hung_up_on_again(log: PostgresLog) -> None:
+    """The pool takes back what was lost, perhaps before those who use it have noticed."""
+    with pytest.raises(asyncio.CancelledError):
+        await use_what_is_lost(log)
+    await prepare(log)

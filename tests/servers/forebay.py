@@ -75,6 +75,12 @@ class ForebayServer:
         return self._store_url or f"sqlite:///{self.data}/forebay.db"
 
     @property
+    def arguments(self) -> list[str]:
+        """What the command `forebay` is called with."""
+        store = [] if self._store_url is None else ["--store", self._store_url]
+        return ["serve", "--config", str(self.config), "--data", str(self.data), *store, *self._flags]
+
+    @property
     def pid(self) -> int:
         """The process."""
         assert self._process is not None
@@ -93,12 +99,8 @@ class ForebayServer:
 
     def spawn(self) -> ServerProcess:
         """Start it, and wait for nothing."""
-        command = [sys.executable, "-W", "error", "-m", "forebay.app.cli", "serve"]
-        command += ["--config", str(self.config), "--data", str(self.data)]
-        if self._store_url is not None:
-            command += ["--store", self._store_url]
         return ServerProcess.spawn(
-            [*command, *self._flags],
+            [sys.executable, "-W", "error", "-m", "forebay.app.cli", *self.arguments],
             log=self.log,
             directory=self._directory,
             environment={**environment(), **self._variables},

@@ -240,6 +240,7 @@ class Failover:
         """Whether a push may go to the log: it doesn't overtake anything. Waits if that is soon so."""
         partitions = block.partition_table
         deadline: float | None = None
+        moved = False
         while self.health.is_healthy:
             if self._backlog.is_free(queue, partitions):
                 return True
@@ -251,7 +252,10 @@ class Failover:
             try:
                 async with asyncio.timeout_at(deadline):
                     await self._backlog.moved()
+                moved = True
             except TimeoutError:
+                if not moved:  # whoever replays may wait for an answer for much longer
+                    self.health.fail(f"nothing was replayed within {self.settings.attempt_seconds:g} seconds")
                 return False
         return False
 

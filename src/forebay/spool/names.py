@@ -23,7 +23,7 @@ FAILED: Final = "failed"
 RESERVE: Final = "reserve"
 """A file that only holds space, for settlements on a full disk."""
 _NAME: Final = re.compile(
-    rf"({'|'.join(get_args(Prefix))})_([0-9a-f]{{8}}(?:-?[0-9a-f]{{1,12}})*)\.buf(\.tmp)?", re.ASCII
+    rf"({'|'.join(get_args(Prefix))})_([0-9a-f]{{8}}(?:-?[0-9a-f])*)\.buf(\.tmp)?", re.ASCII
 )
 _ID_DIGITS: Final = 32
 _TIME_DIGITS: Final = 12

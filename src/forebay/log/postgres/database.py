@@ -111,7 +111,7 @@ class Database:
     def hang_up(self) -> None:
         """Cut the connections that are in use: whoever waits for an answer gets Unavailable."""
         for connection in list(self._in_use):
-            connection.terminate()
+            _cut(connection)
 
     @contextlib.asynccontextmanager
     async def connection(self) -> AsyncIterator[Connection]:
@@ -125,7 +125,7 @@ class Database:
                     yield connection
                 except (*_BROKEN, asyncio.CancelledError):
                     # In what state it is, nobody knows; and to ask a server that is away takes long.
-                    connection.terminate()
+                    _cut(connection)
                     raise
                 finally:
                     self._in_use.discard(connection)
@@ -161,6 +161,11 @@ def in_our_words() -> Iterator[None]:
             raise
         text = f"PostgreSQL misses what this call needs, as while its functions are replaced: {error}"
         raise Unavailable(text, hint="try again with the same id", retry_after_seconds=1.0) from error
+
+
+def _cut(connection: Connection) -> None:
+    with contextlib.suppress(asyncpg.InterfaceError):  # it was lost meanwhile, and the pool has it back
+        connection.terminate()
 
 
 async def _leave(_connection: Connection) -> None:
