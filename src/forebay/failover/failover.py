@@ -113,6 +113,8 @@ class Failover:
         """Entries that are accounted for, of files whose replay is not over: it may begin anew."""
         self._flushed = self._failed = self._said_from = 0
         self._say_at = 0.0
+        self._disk_fault = ""
+        """Why files of the spool can't be read, if that is so."""
         self._tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
 
@@ -254,7 +256,7 @@ class Failover:
                     await self._backlog.moved()
                 moved = True
             except TimeoutError:
-                if not moved:  # whoever replays may wait for an answer for much longer
+                if not (moved or self._disk_fault):  # whoever replays may wait for an answer for much longer
                     self.health.fail(f"nothing was replayed within {self.settings.attempt_seconds:g} seconds")
                 return False
         return False
@@ -277,7 +279,7 @@ class Failover:
     # Replaying
 
     async def _replay_for_ever(self) -> None:
-        pause, fault = self.settings.flush_seconds, ""
+        pause = self.settings.flush_seconds
         while True:
             try:
                 async with asyncio.timeout(pause):
@@ -287,11 +289,12 @@ class Failover:
             self._wake.clear()
             try:
                 await self._round()
-                pause, fault = self.settings.flush_seconds, ""
+                pause, self._disk_fault = self.settings.flush_seconds, ""
             except DiskFault as error:
-                if fault != error.message:
-                    fault = error.message
-                    logger.error("replaying the spool failed; it is tried again: %s", fault)  # noqa: TRY400
+                if self._disk_fault != error.message:
+                    self._disk_fault = error.message
+                    text = "replaying the spool failed; it is tried again: %s"
+                    logger.error(text, error.message)  # noqa: TRY400 - where it comes from helps nobody
                 pause = min(pause * 2, self.settings.retry_seconds)
             except (ForebayError, TimeoutError) as error:
                 self.health.fail(str(error) or "no answer")
