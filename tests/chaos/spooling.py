@@ -29,17 +29,15 @@ def set_aside(folder: Path) -> dict[str, str]:
 async def recovered(folder: Path, explain: Callable[[], str], seconds: float = 30) -> None:
     """Wait until nothing is left in a spool."""
     until = monotonic() + seconds
-    while files := waiting(folder):
+    while files := await asyncio.to_thread(waiting, folder):
         assert monotonic() < until, f"not replayed within {seconds} s: {files}\n{explain()}"
-        await asyncio.sleep(0.02)
 
 
 async def replay_begun(folder: Path, explain: Callable[[], str], seconds: float = 30) -> None:
     """Wait until the oldest file of a spool is in the log."""
     before, until = sorted(waiting(folder)), monotonic() + seconds
-    while before and before[0] in waiting(folder):
+    while before and before[0] in await asyncio.to_thread(waiting, folder):
         assert monotonic() < until, f"nothing was replayed within {seconds} s: {before}\n{explain()}"
-        await asyncio.sleep(0.001)
 
 
 def errors_in(log: Path) -> list[str]:
