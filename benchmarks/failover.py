@@ -9,17 +9,24 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.parts import failing, recovering, spooling
+from benchmarks.parts import failing, outage, recovering, spooling
 from benchmarks.report import Parts, run_benchmark
 from benchmarks.verdict import Requirement
 
-PARTS: Final[Parts] = {"spooling": spooling.run, "failing": failing.run, "recovering": recovering.run}
+PARTS: Final[Parts] = {
+    "spooling": spooling.run,
+    "failing": failing.run,
+    "recovering": recovering.run,
+    "outage": outage.run,
+}
 REQUIREMENTS: Final = (
     Requirement("failing", "down_to_up_ratio", at_least=1.0),
     Requirement("failing", "down_per_second", at_least=150_000),
     Requirement("failing", "replay_per_second", at_least=100_000),
     Requirement("failing", "live_beside_replay_ratio", at_least=0.5),
     Requirement("recovering", "memory_growth_mb", at_most=100.0),
+    Requirement("outage", "outage_first_push_seconds", at_most=2.5),
+    Requirement("outage", "outage_push_p99_ms", at_most=50.0),
 )
 
 

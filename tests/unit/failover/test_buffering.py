@@ -38,7 +38,7 @@ async def test_what_cant_be_spooled_for_a_reason_that_nobody_foresaw_is_tried_ag
             buffer.add("orders", [Message(b"1")])
             await failed.wait()
         while buffer.events:  # noqa: ASYNC110 - it is told to nobody
-            await asyncio.sleep(SECONDS)
+            await asyncio.sleep(0)
         assert buffer.spooled == {"orders": 1}
         await buffer.close()
 
