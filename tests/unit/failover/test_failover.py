@@ -505,3 +505,18 @@ async def test_upkeep_that_takes_too_long_is_no_outage(
         with pytest.raises(LogAway):
             await here.store.trim()
         assert not here.failover.health.is_healthy
+
+
+async def test_a_death_whose_message_couldnt_be_looked_up_is_told_at_once_if_the_log_is_back(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def recall(*_: object) -> list[Claim]:
+        raise LogAway("it was away a moment ago")
+
+    async with site(tmp_path, log) as here:
+        await here.push(1)
+        (task,) = await here.store.get_task("orders")
+        monkeypatch.setattr(here.store.log, "recall", recall)
+        await here.store.bury([Ticket(task.id, task.lease)], "bad")
+    (queue,) = (await log.log.stats()).queues
+    assert (queue.groups[0].dead, queue.groups[0].ready) == (1, 0)
