@@ -50,6 +50,12 @@ LONG: Final = frozenset(
 )
 """Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
 
+QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "heartbeat"})
+"""Verbs that take no time, and are called time and again: a log that swallows them is away.
+
+Without a push or a settlement nobody else would notice for long, while whoever takes waits for it.
+"""
+
 
 class FailoverLog:
     """See the module. All verbs are those of the log; `seconds` is how long it may take to write."""
@@ -93,9 +99,10 @@ class FailoverLog:
         """Every other verb, bounded by the health of the log."""
         call = getattr(self._log, verb)
         ping = self.ping if verb in LONG else None
+        seconds = self._seconds if verb in QUICK else None
 
         async def guarded(*arguments: Any, **options: Any) -> Any:
-            return await self._health.call(lambda: call(*arguments, **options), ping=ping)
+            return await self._health.call(lambda: call(*arguments, **options), seconds, ping=ping)
 
         self.__dict__[verb] = guarded
         return guarded

@@ -20,6 +20,7 @@ from forebay.spool.disk import Disk, RealDisk
 from forebay.spool.faults import translated
 from forebay.spool.reader import Reader
 from forebay.spool.scanning import Page
+from forebay.store import rounds
 from forebay.store.store import LogStore
 from forebay.store.values import Ticket
 from tests.disks import SimulatedDisk
@@ -520,3 +521,16 @@ async def test_a_death_whose_message_couldnt_be_looked_up_is_told_at_once_if_the
         await here.store.bury([Ticket(task.id, task.lease)], "bad")
     (queue,) = (await log.log.stats()).queues
     assert (queue.groups[0].dead, queue.groups[0].ready) == (1, 0)
+
+
+async def test_a_take_that_hangs_with_the_log_ends_when_the_rounds_find_it_silent(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "TICK_SECONDS", 0.05)
+    async with site(tmp_path, log) as here:
+        await here.push(1)
+        assert len(await here.store.get_task("orders")) == 1
+        log.mode = "hung"
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises(LogAway):
+                await here.store.get_task("orders")
