@@ -50,6 +50,12 @@ LONG: Final = frozenset(
 )
 """Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
 
+QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "heartbeat"})
+"""Verbs that take no time, and are called time and again: a log that swallows them is away.
+
+Without a push or a settlement nobody else would notice for long, while whoever takes waits for it.
+"""
+
 
 class FailoverLog:
     """See the module. All verbs are those of the log; `seconds` is how long it may take to write."""
@@ -93,9 +99,10 @@ class FailoverLog:
         """Every other verb, bounded by the health of the log."""
         call = getattr(self._log, verb)
         ping = self.ping if verb in LONG else None
+        seconds = self._seconds if verb in QUICK else None
 
         async def guarded(*arguments: Any, **options: Any) -> Any:
-            return await self._health.call(lambda: call(*arguments, **options), ping=ping)
+            return await self._health.call(lambda: call(*arguments, **options), seconds, ping=ping)
 
         self.__dict__[verb] = guarded
         return guarded
@@ -124,14 +131,20 @@ class FailoverLog:
             return await self._health.call(
                 lambda: self._log.commit(appends, settlements, id=id, atomic=atomic)
             )
-        write_id = id or mint()
+        write_id, outcome = id or mint(), Settled(tuple(settlements))
         if any(death.message is None for settlement in settlements for death in settlement.dead):
-            await self._spool_outcome(Settled(tuple(settlements)), write_id)
-            return Receipt()
+            # The log was away when they were looked up. If it is back it has to hear of it now: claims may be
+            # given back before the spool is looked at.
+            return await self._or_spool(
+                lambda: self._settle_nameless(outcome, write_id), outcome, write_id, Receipt()
+            )
         return await self._or_spool(
-            lambda: self._log.commit(settlements=settlements, id=write_id),
-            Settled(tuple(settlements)), write_id, Receipt(),
-        )  # fmt: skip
+            lambda: self._log.commit(settlements=settlements, id=write_id), outcome, write_id, Receipt()
+        )
+
+    async def _settle_nameless(self, outcome: Settled, id: bytes) -> Receipt:
+        self.late += await outcomes.replay(self._log, [entry_of(outcome, id)])
+        return Receipt()
 
     async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
         """Note what is out; in the spool while the log is away, which refuses nothing then."""
@@ -144,13 +157,13 @@ class FailoverLog:
             try:
                 return cast("T", await self._health.call(verb, self._seconds))
             except LogAway:
-                if await self._spool_outcome(outcome, id, only_away=True):
+                if await self._spool_outcome(outcome, id):
                     return instead
 
-    async def _spool_outcome(self, outcome: Outcome, id: bytes, *, only_away: bool = False) -> bool:
-        """Keep an outcome for the log; not if it is back meanwhile, and only those are wanted."""
+    async def _spool_outcome(self, outcome: Outcome, id: bytes) -> bool:
+        """Keep an outcome for the log; not if it is back meanwhile."""
         await self._may_spool.wait()
-        if only_away and self._health.is_healthy:
+        if self._health.is_healthy:
             return False
         self._spooling += 1
         self._none_spooling.clear()

@@ -20,6 +20,7 @@ from forebay.spool.disk import Disk, RealDisk
 from forebay.spool.faults import translated
 from forebay.spool.reader import Reader
 from forebay.spool.scanning import Page
+from forebay.store import rounds
 from forebay.store.store import LogStore
 from forebay.store.values import Ticket
 from tests.disks import SimulatedDisk
@@ -507,3 +508,31 @@ async def test_upkeep_that_takes_too_long_is_no_outage(
         with pytest.raises(LogAway):
             await here.store.trim()
         assert not here.failover.health.is_healthy
+
+
+async def test_a_death_whose_message_couldnt_be_looked_up_is_told_at_once_if_the_log_is_back(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def recall(*_: object) -> list[Claim]:
+        raise LogAway("it was away a moment ago")
+
+    async with site(tmp_path, log) as here:
+        await here.push(1)
+        (task,) = await here.store.get_task("orders")
+        monkeypatch.setattr(here.store.log, "recall", recall)
+        await here.store.bury([Ticket(task.id, task.lease)], "bad")
+    (queue,) = (await log.log.stats()).queues
+    assert (queue.groups[0].dead, queue.groups[0].ready) == (1, 0)
+
+
+async def test_a_take_that_hangs_with_the_log_ends_when_the_rounds_find_it_silent(
+    tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rounds, "TICK_SECONDS", 0.05)
+    async with site(tmp_path, log) as here:
+        await here.push(1)
+        assert len(await here.store.get_task("orders")) == 1
+        log.mode = "hung"
+        async with asyncio.timeout(DEADLINE_SECONDS):
+            with pytest.raises(LogAway):
+                await here.store.get_task("orders")
