@@ -48,6 +48,8 @@ from forebay.spool.spool import Spool
 
 logger: Final = logging.getLogger("forebay.failover")
 _DEFAULTS: Final = FailoverSettings()
+STILL: Final = 0.75
+"""A replay that stands still for so much of the time that an attempt has says that the log hangs."""
 PROGRESS_SECONDS: Final = 5.0
 """How often a long replay says how far it is."""
 
@@ -58,6 +60,11 @@ class Way(Protocol):
     @property
     def sink(self) -> Sink:
         """Where blocks go."""
+        ...
+
+    @property
+    def is_proven(self) -> bool:
+        """Whether what was written to it since the last ping shows that it can be written to."""
         ...
 
     async def ping(self) -> object:
@@ -74,8 +81,16 @@ class _LogWay:
 
     def __init__(self, log: FailoverLog, sink: LogSink) -> None:
         self.sink = sink
-        self.ping = log.ping
+        self._log = log
         self.catch_up = log.catch_up
+
+    @property
+    def is_proven(self) -> bool:
+        return self.sink.has_taken
+
+    async def ping(self) -> None:
+        self.sink.has_taken = False
+        await self._log.ping()
 
 
 class Failover:
@@ -241,23 +256,22 @@ class Failover:
     async def _may_write(self, queue: str, block: Block) -> bool:
         """Whether a push may go to the log: it doesn't overtake anything. Waits if that is soon so."""
         partitions = block.partition_table
-        deadline: float | None = None
-        moved = False
+        seconds, loop = self.settings.attempt_seconds, asyncio.get_running_loop()
+        began = moved_at = loop.time()
         while self.health.is_healthy:
             if self._backlog.is_free(queue, partitions):
                 return True
             if self._backlog.admits(len(block)):
                 return False
-            loop = asyncio.get_running_loop()
-            deadline = deadline or loop.time() + self.settings.attempt_seconds
             self._wake.set()
             try:
-                async with asyncio.timeout_at(deadline):
+                async with asyncio.timeout_at(began + seconds):
                     await self._backlog.moved()
-                moved = True
+                moved_at = loop.time()
             except TimeoutError:
-                if not (moved or self._disk_fault):  # whoever replays may wait for an answer for much longer
-                    self.health.fail(f"nothing was replayed within {self.settings.attempt_seconds:g} seconds")
+                # Whoever replays may wait for an answer for much longer.
+                if loop.time() - moved_at > STILL * seconds and not self._disk_fault:
+                    self.health.fail(f"nothing was replayed within {STILL * seconds:g} seconds")
                 return False
         return False
 
@@ -317,7 +331,9 @@ class Failover:
             while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
                 for name, following in pairwise([*files, None]):
                     assert name is not None
-                    await self._replay(replayer, name, following, partial(self._recover, way, change))
+                    await self._replay(
+                        replayer, name, following, partial(self._recover_if_proven, way, change)
+                    )
         except DiskFault:
             await self._recover(way, change)  # it has answered: only who pushes behind the file has to wait
             raise
@@ -370,6 +386,11 @@ class Failover:
         if pending and total:
             done = total - pending
             logger.info("replay: progress %d/%d events (%.1f%%)", done, total, 100 * done / total)
+
+    async def _recover_if_proven(self, way: Way, change: int) -> None:
+        """A page is through: the log is back, unless it had all of it before."""
+        if way.is_proven:
+            await self._recover(way, change)
 
     async def _recover(self, way: Way, change: int) -> None:
         """The log has answered since it was lost, and took what there was: it is back.

@@ -76,6 +76,8 @@ class LogSink:
         self._seconds = seconds
         self._announce = announce
         self._queues: dict[str, Queue] = {}
+        self.has_taken = False
+        """Whether it took something that it didn't have: one that can only be read knows what it has."""
 
     async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks in one commit; where it is refused, in halves, until only what is to blame is left."""
@@ -102,7 +104,8 @@ class LogSink:
         for name, block in blocks:
             queue = self._queues.get(name) or await self._find(name)
             appends.extend(Append.of(queue, part) for part in _fitting(queue, block))
-        await self._log.commit(appends)
+        receipt = await self._log.commit(appends)
+        self.has_taken |= not all(appended.known for appended in receipt.appended)
         for number in {append.queue for append in appends}:
             await self._announce(number)
 

@@ -23,6 +23,9 @@ class OutageLog:
         self.log = log or MemoryLog()
         self.mode: Mode = "there"
         self.hang_ups = 0
+        self.refusals = 0
+        self._known: set[bytes] = set()
+        """Blocks that it has: it says so also when it can only be read."""
         self._cut = asyncio.Event()
         self.commits = 0
         self.held: asyncio.Event | None = None
@@ -55,13 +58,17 @@ class OutageLog:
             if self.mode == "hung":
                 await self._cut.wait()
                 raise Unavailable("the connection was cut")
-            self._refuse(verb)
+            ids = [append.block.id for append in arguments[0]] if verb == "commit" and arguments else []
+            does = "read" if ids and self._known.issuperset(ids) else verb
+            self._refuse(does)
             if verb == "commit":
                 self.commits += 1
                 await asyncio.sleep(self.seconds)
                 if self.held is not None and self.commits > self.free:
                     await self.held.wait()
+                    self._refuse(does)
             result = await call(*arguments, **options)
+            self._known.update(ids)
             if self.mode == "deaf" and verb not in _READS:
                 raise Unavailable("the answer was lost")
             return result
@@ -70,6 +77,7 @@ class OutageLog:
 
     def _refuse(self, verb: str) -> None:
         if self.mode == "away" or (self.mode == "read-only" and verb not in _READS):
+            self.refusals += 1
             raise Unavailable("connection refused")
         if self.mode == "odd" and verb not in _READS:
             raise RuntimeError("the database says something strange")
