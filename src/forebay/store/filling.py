@@ -8,11 +8,12 @@ that breaks off leaves a doubt behind, and the next one looks for claims that ne
 from __future__ import annotations
 
 from collections.abc import Sequence
+from time import monotonic
 from typing import Final
 
 import msgspec
 
-from forebay.log.seam import Log
+from forebay.log.seam import Log, LogAway
 from forebay.log.values import Claim, Claimed, Group, Queue, Room, Settlement
 from forebay.model import Block, Clock, Flow, mint, sequence_of
 from forebay.store.tail import Tail
@@ -32,6 +33,9 @@ PARCEL_MESSAGES_MIN: Final = 10
 """In a parcel of a flow that has to share the shelf with one that holds most of it."""
 HOG_SHARE: Final = 0.5
 """A flow that holds more of the shelf than this makes room for others that wait in the log."""
+LATE_SECONDS: Final = 30.0
+"""So long after the log was away a shared shelf's doubt is left alone: what isn't on the shelf may have been
+settled by another server, which has not told the log yet."""
 NEVER: Final = 1e9
 """Seconds that nobody is silent for."""
 NO_TIME: Final = (1 << 62) - 1
@@ -63,6 +67,7 @@ class Filler:
         self.tail = tail
         self._decoded: tuple[tuple[int, bytes], Block] | None = None
         self._doubt = False
+        self._away_at = -LATE_SECONDS
 
     async def fill(self, tier: Tier, next_due_at: int | None, *, share: bool) -> Filled | None:
         """Bring what fits; None while somebody else is at it.
@@ -74,11 +79,14 @@ class Filler:
         if fill is None:
             return None
         doubt, self._doubt = fill.doubt or self._doubt, False
+        later = doubt and tier.warm.shared and monotonic() - self._away_at < LATE_SECONDS
         try:
-            filled = await _Work(self, tier, fill, next_due_at).run(doubt=doubt, share=share)
-            await tier.warm.end(tier.shelf, fill)
-        except BaseException:
+            filled = await _Work(self, tier, fill, next_due_at).run(doubt=doubt and not later, share=share)
+            await tier.warm.end(tier.shelf, fill, doubt=later)
+        except BaseException as error:
             self._doubt = True
+            if isinstance(error, LogAway):
+                self._away_at = monotonic()
             await _end_in_doubt(tier, fill)
             raise
         return filled

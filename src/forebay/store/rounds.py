@@ -39,7 +39,7 @@ class Rounds:
         self._windows = windows
         self._adopt = adopt
         self._shared = shared
-        self._away_at = -OWNER_SILENT_SECONDS
+        self._away_at = monotonic()  # who begins doesn't know whether it was
 
     async def run(self) -> None:
         """Go round until cancelled."""

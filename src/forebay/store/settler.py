@@ -179,7 +179,9 @@ class Settler:
         gone = {**wanted, **{lease: offsets for lease, (_, offsets) in rest.items()}}
         late: list[int] = []
         if receipt.conflicts:
-            late = await self._settle_singly([everything[i] for i in receipt.conflicts])
+            asked = {lease.first + offset for lease, offsets in wanted.items() for offset in offsets}
+            found = await self._settle_singly([everything[i] for i in receipt.conflicts])
+            late = [task_id for task_id in found if task_id in asked]  # what was withdrawn is nobody's
         try:
             await tier.warm.finish(tier.shelf, gone)
         except WarmAway:

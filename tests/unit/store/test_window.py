@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay.log.memory import MemoryLog
-from forebay.log.values import DeadLetter, Group
+from forebay.log.values import DeadLetter, Deferral, Group, Settlement
 from forebay.model import Flow, LeaseLost, ManualClock, Rejected, Unavailable, UnknownGroup
 from forebay.store.store import LogStore
 from forebay.store.tier import Tier
@@ -571,3 +571,20 @@ async def test_an_epoch_that_a_fill_ended_itself_is_over_for_the_window_too(stor
     assert len(set(begun)) == 2
     assert window._held == 0
     assert window._next_due_at is None
+
+
+async def test_what_goes_back_along_and_had_gone_before_is_not_lost_by_whoever_retries(
+    log: MemoryLog, store: LogStore
+) -> None:
+    await store.create_queue("orders", {"ordered": True})
+    await store.put_task("orders", b"1", b"2", partition="a")
+    (task,) = await store.get_task("orders")
+    lease = task.lease
+    rest = Deferral(1, BEGIN)
+    before = Settlement(
+        group=lease.group, token=lease.claim, first=lease.first, count=lease.count, deferred=(rest,)
+    )
+    await log.commit(settlements=[before])  # an answer was lost, and it is said again
+    await store.retry_task([task])
+    again = await store.get_task("orders", 2, wait_seconds=5)
+    assert [each.data for each in again] == [b"1", b"2"]
