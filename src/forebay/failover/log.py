@@ -18,7 +18,7 @@ from forebay.failover import outcomes
 from forebay.failover.health import Health
 from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
 from forebay.failover.sinks import answered
-from forebay.log.seam import Log, LogAway
+from forebay.log.seam import Log, LogAway, Unchecked
 from forebay.log.values import Append, Mark, Receipt, Settlement
 from forebay.model import Conflict, Corrupt, Rejected, mint
 from forebay.spool.lines import SpooledSettlement
@@ -50,7 +50,7 @@ LONG: Final = frozenset(
 )
 """Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
 
-QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "heartbeat"})
+QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "heartbeat", "retire"})
 """Verbs that take no time, and are called time and again: a log that swallows them is away.
 
 Without a push or a settlement nobody else would notice for long, while whoever takes waits for it.
@@ -147,10 +147,11 @@ class FailoverLog:
         return Receipt()
 
     async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
-        """Note what is out; in the spool while the log is away, which refuses nothing then."""
+        """Note what is out; in the spool while the log is away, which can't refuse anything then."""
         if not marks:
             return ()
-        return await self._or_spool(lambda: self._log.mark(marks), Marked(tuple(marks)), mint(), ())
+        marked, unchecked = Marked(tuple(marks)), Unchecked()
+        return await self._or_spool(lambda: self._log.mark(marks), marked, mint(), unchecked)
 
     async def _or_spool(self, verb: Callable[[], Any], outcome: Outcome, id: bytes, instead: T) -> T:
         while True:

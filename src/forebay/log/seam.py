@@ -55,6 +55,12 @@ class LogAway(Unavailable):
     """
 
 
+class Unchecked(tuple[int, ...]):
+    """The answer to marks that are kept elsewhere while the log is away: it has not looked at them."""
+
+    __slots__ = ()
+
+
 class Log(Protocol):
     """The verbs of the cold tier. Open it with `async with`; opening brings the schema up to date."""
 

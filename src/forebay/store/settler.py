@@ -6,7 +6,7 @@ nothing; in an ordered queue whatever comes back takes the rest of its partition
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Final
 
@@ -32,7 +32,8 @@ class Settler:
     """See the module. It tells the window what that means for it.
 
     `freed`: so many messages are off the shelf, and so many partitions may be handed out again; `readied`: so
-    many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid.
+    many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid;
+    `returned`: something of these partitions goes back to the log.
     """
 
     def __init__(
@@ -47,6 +48,7 @@ class Settler:
         readied: Callable[[int], None],
         come_due: Callable[[int], None],
         later: Callable[[float], None],
+        returned: Callable[[Iterable[str]], None],
     ) -> None:
         self.settings = settings
         self._log = log
@@ -57,6 +59,7 @@ class Settler:
         self._readied = readied
         self._come_due = come_due
         self._later = later
+        self._returned = returned
         self._owed: dict[Lease, tuple[Settlement, list[int]]] = {}
 
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
@@ -166,6 +169,7 @@ class Settler:
         rest: dict[Lease, tuple[Settlement, list[int]]] = {}
         try:
             if tier.shelf.ordered:
+                self._returned(returning.values())
                 for partition, due_at in self._due_of(settlements, returning).items():
                     for piece in await self._withdraw(tier, partition):
                         rest[piece.lease] = (withdrawal_of(piece, due_at), piece.offsets())

@@ -22,6 +22,7 @@ from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
+from forebay.store.returned import Returned
 from forebay.store.settler import Settler
 from forebay.store.settling import Verdict, withdrawal_of
 from forebay.store.tail import Tail
@@ -74,9 +75,11 @@ class Window:
         self._elapsed = elapsed
         self._filler = Filler(log, clock, queue, group, tail)
         self.tiers = Tiers(log, group, shelf, own, shared, lost=self._begin_anew, later=self._call_later)
+        self._returned = Returned()
         self._settler = Settler(
             log, clock, group, self.tiers, queue.settings,
             freed=self._on_freed, readied=self.line.wake, come_due=self.come_due, later=self._call_later,
+            returned=self._returned.add,
         )  # fmt: skip
         self._filling: asyncio.Task[Filled | None] | None = None
         self._held = 0
@@ -220,6 +223,8 @@ class Window:
         except BaseException:
             self._spawn(self._put_back(wanted_of(leased)))
             raise
+        if tier.shelf.ordered:
+            late = self._returned.check(leased, late)
         if not late:
             return list(leased)
         lost = [leased[i] for i in late]
@@ -523,6 +528,7 @@ class Window:
     def _begin_anew(self) -> None:
         """The shelf is empty, and what was on it comes back from the log."""
         self._held, self._next_due_at, self._next_expiry = 0, None, None
+        self._returned.clear()
         self._drained = self._full = False
         self.mode = Mode.WARM
 
