@@ -48,6 +48,8 @@ from forebay.spool.spool import Spool
 
 logger: Final = logging.getLogger("forebay.failover")
 _DEFAULTS: Final = FailoverSettings()
+LEAST: Final = 0.25
+"""So much of the time that an attempt has is always left for it."""
 STILL: Final = 0.75
 """A replay that stands still for so much of the time that an attempt has says that the log hangs."""
 PROGRESS_SECONDS: Final = 5.0
@@ -223,24 +225,27 @@ class Failover:
 
         There is nothing to write to yet where `write` is None.
         """
+        loop = asyncio.get_running_loop()
+        began, seconds = loop.time(), self.settings.attempt_seconds
         if write is not None and await self._may_write(queue, block):
             self._live += 1
-            appended = await self._try(write)
+            # Who has waited for his turn has less time left, but enough for a log that is there.
+            appended = await self._try(write, max(began + seconds - loop.time(), LEAST * seconds))
             if appended is not None:
                 return appended
         return await self._spool_block(queue, block)
 
-    async def _try(self, write: Callable[[], Awaitable[Appended]]) -> Appended | None:
+    async def _try(self, write: Callable[[], Awaitable[Appended]], seconds: float) -> Appended | None:
         """Write, within the time that the first push of an outage may take; None if the log is away."""
         try:
-            async with asyncio.timeout(self.settings.attempt_seconds):
+            async with asyncio.timeout(seconds):
                 return await write()
         except (Rejected, Conflict):
             raise
         except ForebayError as error:
             self.health.fail(error.message)
         except TimeoutError:
-            self.health.fail(f"no answer within {self.settings.attempt_seconds:g} seconds")
+            self.health.fail(f"no answer within {seconds:.1f} seconds")
         except Exception as error:
             logger.exception("the log fails in a way that nobody expected")
             self.health.fail(f"{type(error).__name__}: {error}")

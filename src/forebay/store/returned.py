@@ -3,7 +3,8 @@
 The log refuses to have such messages handed out. This is for when it is away, and can't.
 
 Invariant: while the log is away nothing is handed out of a partition of which something went back, unless the
-log has let something out of it since. The memory it takes is bounded: of very many partitions, all wait.
+log has let out something since that comes after all of it. The memory it takes is bounded: of very many
+partitions, all wait.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from forebay.log.seam import Unchecked
-from forebay.warm.values import Leased
+from forebay.warm.values import Lease, Leased
 
 PARTITIONS_MAX: Final = 10_000
 
@@ -21,27 +22,35 @@ class Returned:
     """See the module; for the ordered queue of one group."""
 
     def __init__(self) -> None:
-        self._partitions: set[str] = set()
+        self._last: dict[str, int] = {}
+        """The last message that went back, by partition."""
 
-    def add(self, partitions: Iterable[str]) -> None:
-        """Something of these went back."""
-        if len(self._partitions) <= PARTITIONS_MAX:
-            self._partitions.update(partitions)
+    def add(self, leases: Iterable[Lease]) -> None:
+        """Messages of these leases go back."""
+        for lease in leases:
+            partition, last = lease.partition or "", lease.first + lease.count - 1
+            if partition in self._last or len(self._last) <= PARTITIONS_MAX:
+                self._last[partition] = max(last, self._last.get(partition, 0))
 
     def clear(self) -> None:
         """The shelf is empty: what comes to it comes from the log, in order."""
-        self._partitions.clear()
+        self._last.clear()
 
     def check(self, leased: Sequence[Leased], late: Sequence[int]) -> Sequence[int]:
         """Which of these messages must wait: those that the log refuses, or would if it were there."""
         if isinstance(late, Unchecked):
-            late = [i for i, piece in enumerate(leased) if self._waits(piece.lease.partition or "")]
-        elif self._partitions:
-            refused = {leased[i].lease.partition for i in late}
-            marked = {piece.lease.partition or "" for piece in leased if piece.lease.partition not in refused}
-            self._partitions -= marked
-        self.add(leased[i].lease.partition or "" for i in late)
+            late = [i for i, piece in enumerate(leased) if self._waits(piece.lease)]
+        elif self._last:
+            self._let_out([piece.lease for i, piece in enumerate(leased) if i not in late])
+        self.add(leased[i].lease for i in late)
         return late
 
-    def _waits(self, partition: str) -> bool:
-        return len(self._partitions) > PARTITIONS_MAX or partition in self._partitions
+    def _waits(self, lease: Lease) -> bool:
+        return len(self._last) > PARTITIONS_MAX or (lease.partition or "") in self._last
+
+    def _let_out(self, leases: Iterable[Lease]) -> None:
+        """The log let these out: nothing that is before them is left."""
+        for lease in leases:
+            partition = lease.partition or ""
+            if lease.first > self._last.get(partition, lease.first):
+                del self._last[partition]

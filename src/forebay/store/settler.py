@@ -33,7 +33,7 @@ class Settler:
 
     `freed`: so many messages are off the shelf, and so many partitions may be handed out again; `readied`: so
     many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid;
-    `returned`: something of these partitions goes back to the log.
+    `returned`: messages of these leases go back to the log.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Settler:
         readied: Callable[[int], None],
         come_due: Callable[[int], None],
         later: Callable[[float], None],
-        returned: Callable[[Iterable[str]], None],
+        returned: Callable[[Iterable[Lease]], None],
     ) -> None:
         self.settings = settings
         self._log = log
@@ -169,10 +169,10 @@ class Settler:
         rest: dict[Lease, tuple[Settlement, list[int]]] = {}
         try:
             if tier.shelf.ordered:
-                self._returned(returning.values())
                 for partition, due_at in self._due_of(settlements, returning).items():
                     for piece in await self._withdraw(tier, partition):
                         rest[piece.lease] = (withdrawal_of(piece, due_at), piece.offsets())
+                self._returned([*returning, *rest])
             everything = [*settlements.values(), *(settlement for settlement, _ in rest.values())]
             receipt = await self._log.commit(settlements=everything, id=mint())
         except BaseException:

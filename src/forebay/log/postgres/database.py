@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 PACKAGE: Final = "forebay.log.postgres"
 MAJOR_MIN: Final = 14
+CLOSE_SECONDS: Final = 5.0
+"""How long connections may take to be closed in order: by then nobody waits for an answer."""
 CONNECT_SECONDS: Final = 5.0
 """How long a connection may take to be made: a server that swallows the attempt is tried again."""
 
@@ -103,7 +105,7 @@ class Database:
         if self._pool is not None:
             pool, self._pool = self._pool, None
             try:
-                async with asyncio.timeout(self._timeout):
+                async with asyncio.timeout(min(self._timeout, CLOSE_SECONDS)):
                     await pool.close()
             except _AWAY:
                 pool.terminate()
