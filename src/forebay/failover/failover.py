@@ -2,7 +2,7 @@
 
 Invariants: what is answered is in the log or safe in the spool; each block is in the log once, by its id,
 whichever way it took; messages of a partition come to the log in the order in which they were pushed, also
-when the log comes and goes; while the spool is replayed those who push directly have half of the time.
+when the log comes and goes; while the spool is replayed those who push directly have most of the time.
 """
 
 from __future__ import annotations
@@ -48,6 +48,11 @@ from forebay.spool.spool import Spool
 
 logger: Final = logging.getLogger("forebay.failover")
 _DEFAULTS: Final = FailoverSettings()
+REST: Final = 2.0
+"""How long a replay rests after a page if somebody pushes directly, in times of what the page took.
+
+More than once, since the next page is read meanwhile.
+"""
 LEAST: Final = 0.25
 """So much of the time that an attempt has is always left for it."""
 STILL: Final = 0.75
@@ -367,8 +372,8 @@ class Failover:
                 self._account(name, found, written)
             await recover()
             self._say_progress()
-            if self._live != live:  # somebody pushes directly: his is half of the time
-                await asyncio.sleep(loop.time() - began)
+            if self._live != live:  # somebody pushes directly
+                await asyncio.sleep(REST * (loop.time() - began))
             began, live = loop.time(), self._live
 
         replayed = await replayer.replay(name, told, following=following)
