@@ -97,6 +97,10 @@ class Disk(Protocol):
         ...
 
 
+_sync_data: Final = getattr(os, "fdatasync", os.fsync)
+"""Bytes and size; when a file was last changed is nothing to wait for."""
+
+
 class _RealFile:
     def __init__(self, descriptor: int) -> None:
         self._descriptor = descriptor
@@ -121,7 +125,7 @@ class _RealFile:
         os.ftruncate(self._descriptor, size)
 
     def sync(self) -> None:
-        os.fsync(self._descriptor)
+        _sync_data(self._descriptor)
 
     def close(self) -> None:
         descriptor, self._descriptor = self._descriptor, -1
