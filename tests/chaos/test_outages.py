@@ -38,7 +38,8 @@ ATTEMPT_SECONDS: Final = 2.0
 """How long a server waits for the log before it takes it for lost."""
 SPOOLED: Final = 120
 """Pushes that an outage sees at least."""
-MOMENTS: Final = ("at the start", "under load", "twice")
+MOMENTS: Final = ("at the start", "twice")
+"""The first of two is under load: what comes after it must be as good as what was before."""
 FLAPS: Final = 8
 FLAPPING: Final = ("refused", "black-holed", "read-only", "cut after commit", "stopped")
 BLUNT: Final = frozenset({"cut after commit", "real disk full"})
@@ -161,8 +162,7 @@ async def ride_out(ride: Ride, moment: str, name: str) -> None:
     else:
         await ride.start()
         await ride.go_away(again=moment == "amid replay")
-        if moment != "under load":
-            await ride.go_away()
+        await ride.go_away()
     await ride.finish()
     sharp = name not in BLUNT and (name not in OPENED or moment != "at the start")
     # Who lines up behind a replay is answered from the spool, whether the log is there or not.

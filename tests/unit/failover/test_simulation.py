@@ -9,6 +9,7 @@ import asyncio
 import random
 from collections import Counter, defaultdict
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -156,6 +157,7 @@ async def simulate(seed: int) -> None:
     await check(world)
 
 
+@pytest.mark.slow
 @given(seed=st.integers(0, 1 << 32))
 @settings(max_examples=12, deadline=None)
 def test_what_is_acknowledged_arrives_once_and_in_order_whatever_dies(seed: int) -> None:

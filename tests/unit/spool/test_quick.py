@@ -212,6 +212,7 @@ damages = (
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=300)
 @given(
     st.lists(entries, min_size=1, max_size=6),
