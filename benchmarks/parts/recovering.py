@@ -8,18 +8,16 @@ import multiprocessing
 from concurrent.futures import ProcessPoolExecutor
 from pathlib import Path
 from time import perf_counter
-from typing import Final
 
 from benchmarks.bench import Bench
 from benchmarks.parts.failing import site
+from benchmarks.parts.spooling import peak_mb
 from benchmarks.payloads import BATCH, batches
 from benchmarks.verdict import Figures
 from forebay.model import Block
 from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.spool import Spool
-
-_KB_OF_MB: Final = 1024
 
 
 async def run(bench: Bench) -> Figures:
@@ -59,16 +57,9 @@ def _recover(dsn: str, folder: Path, messages: int) -> tuple[float, float]:
 
 
 async def _replay(dsn: str, folder: Path, messages: int) -> tuple[float, float]:
-    before, start = _peak_mb(), perf_counter()
+    before, start = peak_mb(), perf_counter()
     async with site(dsn, folder, batches(1)) as here:
         await here.drained()
         flushed = here.failover.status().flushed
     assert flushed == messages, f"{flushed} of {messages} were replayed"
-    return round(_peak_mb() - before, 1), round(messages / (perf_counter() - start))
-
-
-def _peak_mb() -> float:
-    """The most memory that this process had."""
-    status = Path("/proc/self/status").read_text(encoding="ascii")
-    (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))
-    return int(line.split()[1]) / _KB_OF_MB
+    return round(peak_mb() - before, 1), round(messages / (perf_counter() - start))

@@ -103,13 +103,13 @@ def reading_growth_mb(folder: Path) -> float:
 
 
 def _growth_mb(folder: Path) -> float:
-    before = _peak_mb()
+    before = peak_mb()
     count = _read_all(folder)
     assert count, "there was nothing to read"
-    return round(_peak_mb() - before, 1)
+    return round(peak_mb() - before, 1)
 
 
-def _peak_mb() -> float:
+def peak_mb() -> float:
     """The most memory that this process had. Not `ru_maxrss`: a child begins with its parent's."""
     status = Path("/proc/self/status").read_text(encoding="ascii")
     (line,) = (line for line in status.splitlines() if line.startswith("VmHWM:"))

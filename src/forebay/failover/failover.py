@@ -468,7 +468,7 @@ class Failover:
             try:
                 await self._retry(way)
             except DiskFault as error:
-                logger.error("what was set aside can't be tried again: %s", error)  # noqa: TRY400
+                logger.error("what was set aside can't be tried again: %s", error)  # noqa: TRY400 - likewise
             except ForebayError as error:
                 self.health.fail(error.message)
             except Exception:

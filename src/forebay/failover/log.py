@@ -237,7 +237,8 @@ class FailoverLog:
             return await answered(self._log, outcomes.replay(self._log, entries), seconds)
         except (Rejected, Conflict, Corrupt) as error:
             if len(found) == 1:
-                logger.error("an outcome of %s was refused and set aside: %s", name, error)  # noqa: TRY400
+                text = "an outcome of %s was refused and set aside: %s"
+                logger.error(text, name, error)  # noqa: TRY400 - where it comes from helps nobody
                 await _set_aside(self._spool.reader, name, found[0], str(error))
                 return 0
         half = len(found) // 2

@@ -557,3 +557,25 @@ async def test_a_take_that_hangs_with_the_log_ends_when_the_rounds_find_it_silen
         async with asyncio.timeout(DEADLINE_SECONDS):
             with pytest.raises(LogAway):
                 await here.store.get_task("orders")
+
+
+async def test_nothing_overtakes_what_went_back_while_nobody_can_refuse_it(tmp_path: Path) -> None:
+    log = OutageLog()
+    await log.log.create_queue("orders", {"ordered": True})
+    async with site(tmp_path, log) as here:
+        await here.push(0, partition="a")
+        await here.push(1, partition="b")
+        tasks = await here.store.get_task("orders", 2)
+        (window,) = here.store._windows.values()
+        await here.store.retry_task([task for task in tasks if task.partition == "a"], delay=60)
+        assert set(window._returned._last) == {"a"}
+        await here.store.done_task([task for task in tasks if task.partition == "b"])
+        await here.push(2, partition="b")
+        await here.push(3, partition="c")
+        assert len(await here.store.peek("orders")) == 2
+        window._returned.add([task.lease for task in tasks])  # as if b had gone back after it was brought
+        log.mode = "away"
+        assert [task.data for task in await here.store.get_task("orders", 10)] == [b"3"]
+        log.mode = "there"
+        await here.drained()
+        assert [task.data for task in await here.store.get_task("orders", 10, wait_seconds=5)] == [b"2"]

@@ -124,7 +124,7 @@ async def drain(world: World) -> None:
     async with await Failover.open(world.disk, SETTINGS) as failover:
         world.log.mode = "there"
         async with LogStore(failover.guard(world.log.as_log)), asyncio.timeout(DEADLINE_SECONDS):
-            while failover.status().pending or not failover.health.is_healthy:  # noqa: ASYNC110
+            while failover.status().pending or not failover.health.is_healthy:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.002)
 
 
