@@ -11,6 +11,7 @@ from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
+from forebay.api.queen.desk import Desk
 from forebay.api.settings import ServerSettings
 from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
@@ -59,6 +60,8 @@ class Context:
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)
         self._names: dict[int, str] = {}
+        self.desk = Desk(self)
+        """What routes in Queen's format share."""
 
     @property
     def store(self) -> Store:
@@ -86,7 +89,7 @@ class Context:
         except UnknownQueue:
             if not self.settings.create_queues:
                 raise
-            await self.store.create_queue(queue)
+            await self.store.create_queue(queue, self.desk.creation(queue))
             return await self.store.append(queue, block, body)
 
     async def _push(self, queue: str, messages: list[Message]) -> Written:

@@ -66,7 +66,8 @@ in JSON. Times are microseconds since 1970. Unknown fields are refused. Errors a
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The whole document."""
+    """The whole document of our own format."""
+    routes = [route for route in routes if not route.foreign]
     schemas = _Schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

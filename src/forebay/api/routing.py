@@ -51,6 +51,8 @@ class Route:
     tag: str = ""
     waits: bool = False
     """It may take as long as its caller is willing to wait."""
+    foreign: bool = False
+    """It speaks another server's format, and isn't part of our own OpenAPI document."""
 
 
 class NoRoute(Rejected):

@@ -177,6 +177,10 @@ class LogStore:
         """The queue of that name, as the log has it now."""
         return await self.log.queue(name)
 
+    async def known_queue(self, name: str) -> Queue:
+        """The queue of that name, as this store knows it; its settings may be a moment old."""
+        return await self._queue(name)
+
     async def queues(self) -> list[Queue]:
         """All queues, by number."""
         return await self.log.queues()

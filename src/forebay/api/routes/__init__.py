@@ -1,5 +1,7 @@
 """The routes, by what they are about."""
 
+from forebay.api.queen import acking, configuring, popping, transacting
+from forebay.api.queen import pushing as queen_pushing
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
 ROUTES = (
@@ -12,6 +14,11 @@ ROUTES = (
     *blocks.ROUTES,
     *health.ROUTES,
     *documents.ROUTES,
+    *configuring.ROUTES,
+    *queen_pushing.ROUTES,
+    *popping.ROUTES,
+    *acking.ROUTES,
+    *transacting.ROUTES,
 )
 """All that is served."""
 

@@ -83,13 +83,13 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
         wait_seconds=wait,
         visibility_seconds=form.visibility_seconds,
     )
-    tasks = await (_waited(call, asyncio.create_task(taking), wait) if wait > 0 else taking)
+    tasks = await (waited(call, asyncio.create_task(taking), wait) if wait > 0 else taking)
     context.counters.messages["taken"] += len(tasks)
     names = await context.names(*{task.queue_num for task in tasks}) if tasks else {}
     return Answer(tasks, lambda tasks: Tasks(tasks=task_forms(tasks, names)))
 
 
-async def _waited(call: Call, taking: asyncio.Task[list[Task]], seconds: float) -> list[Task]:
+async def waited(call: Call, taking: asyncio.Task[list[Task]], seconds: float) -> list[Task]:
     """Wait for tasks, unless the client leaves or the server stops."""
     context = call.context
     call.wait_longer(seconds)
