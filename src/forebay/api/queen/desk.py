@@ -18,7 +18,7 @@ from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
 from forebay.api.queen.room import Room
 from forebay.api.queen.windows import Windows
-from forebay.log.values import Group, Queue, Start
+from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Unavailable, UnknownQueue
 from forebay.store.store import LogStore
 
@@ -38,7 +38,7 @@ class Desk:
         self.directory = Directory(lambda: self.store.log)
         self.hands = Hands()
         self.maintenance = Maintenance(context)
-        self.room = Room(lambda: self.store.ledger())
+        self.room = Room(self._ledger)
         self.windows = Windows(context.clock)
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
@@ -53,6 +53,9 @@ class Desk:
         store = self.context.store
         assert isinstance(store, LogStore), "a server works on a log"
         return store
+
+    async def _ledger(self) -> Stats:
+        return await self.store.ledger()
 
     # Queues
 

@@ -2,8 +2,8 @@
 
 Queen's clients name a message by its partition and its transaction id, and all that one pop brought by one
 lease; our store wants the task itself. Invariants: a message is out under one lease at a time; the newest
-counts. Nothing here decides whether a lease still holds: the store does. What is over is forgotten: when it is
-settled, when the message goes out again, and some time after its deadline.
+counts. Nothing here decides whether a lease still holds: the store does. What is over is forgotten: when it
+is settled, when the message goes out again, and some time after its deadline.
 """
 
 from __future__ import annotations
