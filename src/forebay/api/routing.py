@@ -1,8 +1,8 @@
 """The table of routes: what is served, by whom, and what it looks like. The OpenAPI document is made from it.
 
 Invariants: a path has at most one route per method; finding a route costs as much as the path has parts. A
-part of a path may hold anything but a slash, unless that is encoded; foreign clients don't encode it, so what is
-found nowhere is looked for among foreign routes once more, with names that may have slashes.
+part of a path may hold anything but a slash, unless that is encoded; foreign clients don't encode it, so what
+is found nowhere is looked for among foreign routes once more, with names that may have slashes.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from forebay.api.keys import Scope
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from forebay.api.answers import Answer
     from forebay.api.calls import Call
 
+_LOOSE_BYTES_MAX: Final = 4_096
+"""So that nobody has us try for long where one name ends and the next begins."""
 Run = Callable[["Call"], Awaitable["Answer"]]
 
 
@@ -137,7 +139,7 @@ class Router:
 
     def _find_loosely(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The foreign route of a path in which a name has slashes."""
-        for pattern, route in self._loose:
+        for pattern, route in self._loose if len(raw_path) <= _LOOSE_BYTES_MAX else ():
             if route.method == method and (found := pattern.fullmatch(raw_path)) is not None:
                 return route, {name: _decoded(value) for name, value in found.groupdict().items()}
         raise _no_route(raw_path)
