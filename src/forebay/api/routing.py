@@ -136,7 +136,6 @@ class Router:
         route, names = found
         return route, {name: _decoded(value) for name, value in zip(names, values, strict=True)}
 
-
     def _find_loosely(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
         """The foreign route of a path in which a name has slashes."""
         for pattern, route in self._loose if len(raw_path) <= _LOOSE_BYTES_MAX else ():
