@@ -15,7 +15,7 @@ async def until(condition: Callable[[], bool], what: str, seconds: float = DEADL
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, f"waited in vain: {what}"
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0)
 
 
 async def pop_all(queue: Any, count: int) -> list[Any]:
