@@ -31,7 +31,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Rejected, UnknownGroup, UnknownQueue
+from forebay.model import Corrupt, Rejected, UnknownGroup, UnknownQueue
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -163,25 +163,24 @@ async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) ->
         for queue in queues:
             await desk.join(queue, wish.group, wish.start)
         for queue in queues[:-1] if len(queues) > 1 else ():
-            if tasks := await _get(call, wish, queue, 0.0):
+            if tasks := await _get(call, wish, [queue], 0.0):
                 return tasks
         seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
-        return await _get(call, wish, queues[-1] if len(queues) == 1 else queues, seconds)
+        return await _get(call, wish, queues, seconds)
     except (UnknownGroup, UnknownQueue):  # another server deleted it
         for queue in queues:
             desk.forget_group(queue, wish.group)
         return []
 
 
-async def _get(call: Call, wish: Wish, queue: Queue | Sequence[Queue], seconds: float) -> list[Task]:
-    one = queue if isinstance(queue, Queue) else None
-    names: str | list[str] = one.name if one else [q.name for q in queue if isinstance(q, Queue)]
-    is_ordered = one.settings.ordered if one else False
+async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
+    one = queues[0] if len(queues) == 1 else None
+    is_ordered = one is not None and one.settings.ordered
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
     taking = call.desk.store.get_task(
-        names,
+        [queue.name for queue in queues] if one is None else one.name,
         wish.batch,
         group=wish.group,
         worker=_worker(call),
@@ -243,7 +242,7 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
     try:
         for number, partitions in by_queue.items():
             await desk.directory.enter(number, partitions)
-        opened = await _payloads(desk, tasks)
+        tasks, payloads = await _opened(desk, tasks)
         if wish.auto_ack:
             await desk.store.done_task(tasks)
     except BaseException:
@@ -277,7 +276,7 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
                 "consumerGroup": group,
                 "retryCount": task.attempts,
             }
-            for task, payload in zip(tasks, opened, strict=True)
+            for task, payload in zip(tasks, payloads, strict=True)
         ],
     }
     if wish.autopilot:
@@ -285,14 +284,21 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
     return answer
 
 
-async def _payloads(desk: Desk, tasks: Sequence[Task]) -> list[bytes]:
-    """The payloads of tasks, unsealed; what can't be unsealed becomes a dead letter, and fails the pop."""
+async def _opened(desk: Desk, tasks: Sequence[Task]) -> tuple[list[Task], list[bytes]]:
+    """Tasks with their payloads, unsealed; one that is no longer what was sealed becomes a dead letter."""
     if not any(task.headers and SEALED in task.headers for task in tasks):
-        return [task.data for task in tasks]
-    return [
-        desk.context.seal.open(task.data) if task.headers and SEALED in task.headers else task.data
-        for task in tasks
-    ]
+        return list(tasks), [task.data for task in tasks]
+    seal, kept, payloads, broken = desk.seal(), list[Task](), list[bytes](), list[Burial]()
+    for task in tasks:
+        is_sealed = task.headers is not None and SEALED in task.headers
+        try:
+            payloads.append(seal.open(task.data) if is_sealed else task.data)
+            kept.append(task)
+        except Corrupt as error:
+            broken.append(Burial(task, error.message))
+    if broken:
+        await desk.store.settle(bury=broken)
+    return kept, payloads
 
 
 ROUTES: Final = tuple(
