@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Corrupt, Rejected, UnknownGroup, UnknownQueue
+from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -67,10 +68,10 @@ class Wish:
 async def pop(call: Call) -> Answer:
     """Pop from a queue, or by namespace and task."""
     wish = _wish(call)
-    tasks, queues = await _pop(call, wish)
+    tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         return Answer(_nothing(wish, found=bool(queues)))
-    return Answer(await _answer(call, wish, tasks, queues))
+    return Answer(await _answer(call, wish, tasks, payloads, queues))
 
 
 def _wish(call: Call) -> Wish:
@@ -109,8 +110,8 @@ def _start(mode: str | None, since: str | None, now: int) -> Start:
     return "latest" if is_new else "earliest"
 
 
-async def _pop(call: Call, wish: Wish) -> tuple[list[Task], dict[int, Queue]]:
-    """Take tasks, waiting for the first; the queues that were asked, by number."""
+async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[int, Queue]]:
+    """Take tasks, waiting for the first, with their payloads; the queues that were asked, by number."""
     desk, clock = call.desk, asyncio.get_running_loop().time
     deadline = clock() + wish.wait_seconds
     call.wait_longer(wish.wait_seconds)
@@ -123,12 +124,13 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], dict[int, Queue]]:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
             tasks = await _take(call, wish, queues, left)
-            kept = await _without_stale(desk, queues, tasks)
-            if kept or (not tasks and deadline <= clock()):
-                return kept, {queue.number: queue for queue in queues}
-            continue
+            kept, payloads = await _usable(desk, queues, tasks)
+            if kept:
+                return kept, payloads, {queue.number: queue for queue in queues}
+            if tasks:
+                continue  # all that came was buried: there may be more
         if deadline <= clock() or call.context.draining.is_set():
-            return [], {queue.number: queue for queue in queues}
+            return [], [], {queue.number: queue for queue in queues}
 
 
 async def _patiently(call: Call, waiting: Any) -> None:
@@ -198,6 +200,18 @@ def _worker(call: Call) -> str:
     return call.key.subject or (f"{client[0]}:{client[1]}" if client else "unknown")
 
 
+async def _usable(
+    desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]
+) -> tuple[list[Task], list[bytes]]:
+    """Tasks that somebody still wants, with their payloads; what can't be had otherwise goes back."""
+    try:
+        return await _opened(desk, await _without_stale(desk, queues, tasks))
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
+
+
 async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]) -> list[Task]:
     """Bury what nobody wants any more; the rest."""
     limits = {q.number: most for q in queues if (most := desk.facts(q).options.waits_at_most)}
@@ -234,7 +248,9 @@ def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
     return answer
 
 
-async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[int, Queue]) -> dict[str, Any]:
+async def _answer(
+    call: Call, wish: Wish, tasks: Sequence[Task], payloads: Sequence[bytes], queues: dict[int, Queue]
+) -> dict[str, Any]:
     desk = call.desk
     by_queue: dict[int, set[str]] = {}
     for task in tasks:
@@ -242,11 +258,11 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
     try:
         for number, partitions in by_queue.items():
             await desk.directory.enter(number, partitions)
-        tasks, payloads = await _opened(desk, tasks)
         if wish.auto_ack:
             await desk.store.done_task(tasks)
     except BaseException:
-        await desk.store.release(tasks)
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
         raise
     lease = "" if wish.auto_ack else fresh_uuid()
     if lease:
