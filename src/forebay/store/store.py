@@ -423,7 +423,7 @@ class LogStore:
         Where the blocks are now, and which of their messages were there before. LeaseLost names the tasks
         that came too late: nothing was changed then, and the others are still the caller's. After
         `Unavailable` nobody knows whether it happened. `id` (16 bytes, see `mint`) makes the call
-        repeatable, with the same blocks and tasks.
+        repeatable, with the same tasks, and blocks of the same ids.
         """
         ballot, tasks = Ballot(self._worker), list(done)
         ballot.done(tasks)

@@ -95,7 +95,7 @@ class Window:
         self._noted: frozenset[Flow] = frozenset()
         self._look_at = elapsed()
         self._starving = False
-        self._asked_at = elapsed()
+        self._asked_at = float("-inf")  # not yet: a server may settle what others hand out
         self._timer: asyncio.TimerHandle | None = None
         self._jobs: set[asyncio.Task[None]] = set()
         self._full = False
@@ -412,6 +412,13 @@ class Window:
     async def drop_late(self, plan: Plan) -> list[int]:
         """Take off the shelf what the log no longer lets us settle, of a plan that it refused; the ids."""
         return await self._settler.drop_late(plan)
+
+    async def notice(self) -> None:
+        """Take off the shelves what another server has settled."""
+        for tier in self.tiers.all:
+            if tier.epoch is not None:
+                await self._settler.notice(tier)
+        self._demand()
 
     async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
         """Tickets for messages that are out under leases that were given out elsewhere."""
