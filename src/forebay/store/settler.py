@@ -58,9 +58,9 @@ class Plan:
 class Settler:
     """See the module. It tells the window what that means for it.
 
-    `freed`: so many messages are off the shelf, and so many partitions may be handed out again; `readied`: so
-    many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid;
-    `returned`: messages of these leases go back to the log.
+    `freed`: so many messages are off the shelf, and these partitions may be handed out again; `readied`: so
+    many are ready; `come_due`: something of these partitions comes back at a time; `later`: what is owed is
+    to be paid; `returned`: messages of these leases go back to the log.
     """
 
     def __init__(
@@ -71,9 +71,9 @@ class Settler:
         tiers: Tiers,
         settings: QueueSettings,
         *,
-        freed: Callable[[int, int], None],
+        freed: Callable[[int, Collection[str]], None],
         readied: Callable[[int], None],
-        come_due: Callable[[int], None],
+        come_due: Callable[[int, Collection[str]], None],
         later: Callable[[float], None],
         returned: Callable[[Iterable[Lease]], None],
     ) -> None:
@@ -304,10 +304,11 @@ class Settler:
         except WarmAway:
             self._tiers.fall_back()  # what the shelf still holds of it is refused when it is marked
         here = gone if self._elsewhere is None else self._here(gone)
-        self._freed(sum(map(len, here.values())), len(gone) if tier.shelf.ordered else 0)
+        partitions = [lease.partition or "" for lease in gone] if tier.shelf.ordered else ()
+        self._freed(sum(map(len, here.values())), partitions)
         due = [d.due_at for s in settlements for d in s.deferred]
         if due:
-            self._come_due(min(due))
+            self._come_due(min(due), ())
 
     async def _take_along(self, plan: Plan) -> dict[Lease, list[int]]:
         """Send the rest of the partitions of which something went back after it; what went, by lease.
@@ -373,7 +374,8 @@ class Settler:
         for tier, mine in self._tiers.split({lease: offsets for lease, (_, offsets) in owed.items()}):
             with suppress(WarmAway):
                 await tier.warm.finish(tier.shelf, mine)
-        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred))
+        partitions = {lease.partition or "" for lease in owed}
+        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred), partitions)
 
     async def _release(self, wanted: Mapping[Lease, Sequence[int]]) -> list[int]:
         """Make tasks of an unordered queue ready again, unused; returns the ids whose lease was lost."""

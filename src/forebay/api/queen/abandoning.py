@@ -2,8 +2,8 @@
 
 A client that has said of one message that it failed either goes on with the next ones of its partition, and
 acknowledges them, or forgets them, and counts on getting them again after the one that failed. Nobody says
-which. So they stay with the client for as long as it keeps on acknowledging, and go back, unused, when nothing
-was heard of them for a moment: long before their lease would be over.
+which. So they stay with the client for as long as it keeps on acknowledging, and go back, unused, when
+nothing was heard of them for a moment: long before their lease would be over.
 """
 
 from __future__ import annotations
