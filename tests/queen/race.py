@@ -1,8 +1,8 @@
 """A race of Queen's clients: producers and consumers over few or many partitions, counted by transaction id.
 
 `python -m tests.queen.race --seconds 60` runs it for 1, 10, 100 and 10,000 partitions, and says for each what
-was pushed and what came. A run is right when nothing is lost, nothing comes twice, each producer's messages come
-in its order within a partition, and a partition is never with two consumers at a time.
+was pushed and what came. A run is right when nothing is lost, nothing comes twice, each producer's messages
+come in its order within a partition, and a partition is never with two consumers at a time.
 """
 
 from __future__ import annotations
