@@ -15,7 +15,7 @@ from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.log.memory import MemoryLog
 from forebay.log.seam import LogAway
-from forebay.log.values import Appended, Claim, Mark, Record, Settlement, Trimmed
+from forebay.log.values import Appended, Claim, Mark, Settlement, Trimmed
 from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, Unavailable, bitmap
 from forebay.spool.disk import Disk, RealDisk
 from forebay.spool.faults import translated
@@ -579,26 +579,3 @@ async def test_nothing_overtakes_what_went_back_while_nobody_can_refuse_it(tmp_p
         log.mode = "there"
         await here.drained()
         assert [task.data for task in await here.store.get_task("orders", 10, wait_seconds=5)] == [b"2"]
-
-
-async def test_records_are_refused_while_the_log_is_away_and_kept_nowhere(
-    tmp_path: Path, log: OutageLog
-) -> None:
-    async with site(tmp_path, log) as here:
-        await here.push(1)
-        guarded = here.store.log
-        (queue,) = await guarded.queues()
-        group = await guarded.create_group(queue, "g")
-        (claim,) = (await guarded.claim(group, "owner")).claims
-        record = Record("s", "k", b"1")
-        log.mode = "away"
-        with pytest.raises(LogAway):
-            await guarded.commit(settlements=[claim.settle_all()], records=[record])
-        for verb in (guarded.scan("s"), guarded.records("s", ["k"]), guarded.lane_count(queue)):
-            with pytest.raises(LogAway):
-                await verb
-        log.mode = "there"
-        await here.until(lambda: here.failover.health.is_healthy)
-        assert await guarded.scan("s") == []
-        await guarded.commit(settlements=[claim.settle_all()], records=[record])
-        assert [kept.value for kept in await guarded.records("s", ["k"])] == [b"1"]
