@@ -233,9 +233,14 @@ def finished(call: Call, found: Sequence[Found]) -> None:
     for partition, one in last.items():
         one.released = partition is not None and (partition.queue, partition.name) in freed
     counts = call.context.counters.messages
+    outcomes = list[tuple[int, str]]()
     for one in good:
         status = one.item.status.lower()
-        counts["done" if status in _DONE else "buried" if one.buried else "retried"] += 1
+        outcome = "done" if status in _DONE else "buried" if one.buried else "retried"
+        counts[outcome] += 1
+        if one.queue is not None:
+            outcomes.append((one.queue.number, outcome))
+    desk.tally.settled(outcomes)
 
 
 def _shown(index: int, one: Found) -> dict[str, Any]:
