@@ -97,7 +97,7 @@ class Census:
         self._stats: Stats | None = None
         self._read_at = 0.0
         self._reading: asyncio.Task[Stats] | None = None
-        self._partitions: dict[int, tuple[int, float, int]] = {}
+        self._partitions: dict[tuple[int, int], tuple[int, float, int]] = {}
 
     @property
     def age_seconds(self) -> float:
@@ -121,9 +121,8 @@ class Census:
         began = monotonic()
         found = await self._desk.store.ledger()
         self._stats, self._read_at = found, began
-        gone = self._partitions.keys() - {one.queue.number for one in found.queues}
-        for number in gone:
-            del self._partitions[number]
+        for gone in self._partitions.keys() - {_made(one) for one in found.queues}:
+            del self._partitions[gone]
         return found
 
     async def partitions(self, found: QueueStats) -> int:
@@ -134,12 +133,11 @@ class Census:
         """
         if not found.queue.settings.ordered:
             return 1
-        number, now = found.queue.number, monotonic()
-        known = self._partitions.get(number)
+        known, now = self._partitions.get(_made(found)), monotonic()
         if known is not None and (known[0] == found.next or now - known[1] < _PARTITIONS_OLD_SECONDS):
             return known[2]
         count = await self._count(found)
-        self._partitions[number] = (found.next, now, count)
+        self._partitions[_made(found)] = (found.next, now, count)
         return count
 
     async def _count(self, found: QueueStats) -> int:
@@ -152,6 +150,11 @@ class Census:
     async def partitions_of(self, found: Iterable[QueueStats]) -> int:
         """The same for several queues."""
         return sum([await self.partitions(one) for one in found])
+
+
+def _made(found: QueueStats) -> tuple[int, int]:
+    """Which queue it is: one that was deleted and made again under its name has its number, too."""
+    return found.queue.number, found.queue.created_at
 
 
 def _looked_at(reading: asyncio.Task[Stats]) -> None:

@@ -273,6 +273,9 @@ async def _answer(
         desk.hands.give(lease, wish.group, tasks)
     call.context.counters.messages["taken"] += len(tasks)
     desk.tally.popped(tasks, call.context.clock.now())
+    if wish.auto_ack:
+        call.context.counters.messages["done"] += len(tasks)
+        desk.tally.settled([(task.queue_num, "done") for task in tasks])
     first, group = tasks[0], shown_group(wish.group)
     answer: dict[str, Any] = {
         "success": True,

@@ -94,14 +94,12 @@ async def depth(call: Call) -> Answer:
     name = query.text("group") or query.text("consumerGroup")
     group = _group(found, name)
     rows: list[dict[str, Any]] = []
-    seen = 0
     if group is not None and found.queue.settings.ordered:
-        async for lane in lanes(call.desk, group):
-            seen += 1
-            if left := lane.waiting + lane.handed:
-                rows.append({"partition": shown_partition(lane.partition), "pending": left})
-            if seen == PARTITIONS_MAX:
-                break
+        rows = [
+            {"partition": shown_partition(lane.partition), "pending": left}
+            for lane in await lanes(call.desk, group)
+            if (left := lane.waiting + lane.handed)
+        ]
     pending = 0 if group is None else _left(group)
     if pending and not rows:
         rows = [{"partition": shown_partition(""), "pending": pending}]

@@ -6,7 +6,7 @@ of its queue, since a log counts partitions by group.
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -20,7 +20,7 @@ from forebay.api.queen.names import queue_name, shown_partition, shown_queue
 from forebay.api.queen.options import facts_of
 from forebay.api.queen.reading import Query
 from forebay.api.queen.times import iso, iso_or_none
-from forebay.log.values import GroupStats, LaneStats, QueueStats
+from forebay.log.values import GroupStats, LaneStats, Queue, QueueStats
 from forebay.model import UnknownQueue
 
 PAGE: Final = 1_000
@@ -54,9 +54,15 @@ async def queue_for(call: Call) -> QueueStats:
     queue = await call.desk.queue(shown)
     for fresh in (False, True) if queue is not None else ():  # it may have been made a moment ago
         stats = await call.desk.census.stats(fresh=fresh)
-        if found := next((one for one in stats.queues if queue and one.queue.number == queue.number), None):
+        found = next((one for one in stats.queues if _is_same(one.queue, queue)), None)
+        if found is not None:
             return found
     raise UnknownQueue("Queue not found", hint="push to it, or configure it, and it is there")
+
+
+def _is_same(one: Queue, other: Queue | None) -> bool:
+    """One that was deleted and made again has its old number."""
+    return other is not None and (one.number, one.created_at) == (other.number, other.created_at)
 
 
 def head(found: QueueStats) -> dict[str, Any]:
@@ -85,51 +91,61 @@ async def listed(desk: Desk, found: QueueStats) -> dict[str, Any]:
 # Partitions
 
 
-async def lanes(desk: Desk, group: GroupStats, *, after: str | None = None) -> AsyncIterator[LaneStats]:
-    """The partitions of a queue that have messages, by name, as a group sees them.
+async def lanes(
+    desk: Desk, group: GroupStats, *, after: str | None = None, limit: int = PARTITIONS_MAX
+) -> list[LaneStats]:
+    """The partitions of an ordered queue that have messages, by name, as a group sees them.
 
-    Costs by the blocks of those that are taken from it.
+    Costs by the blocks of those that are listed.
     """
-    log = desk.store.log
-    while page := await log.lanes(group.group, after=after, limit=PAGE):
-        for lane in page:
-            yield lane
+    seen: list[LaneStats] = []
+    while missing := min(PAGE, limit - len(seen)):
+        page = await desk.store.log.lanes(group.group, after=after, limit=missing)
+        if not page:
+            break
+        seen += page
         after = page[-1].partition
+    return seen
 
 
 async def partitions(
     desk: Desk, found: QueueStats, *, after: str | None = None, limit: int = PARTITIONS_MAX
 ) -> list[dict[str, Any]]:
-    """Partitions of a queue, by name; one that has no order of its own, and an empty one, has just one."""
-    group, seen = leading(found), list[LaneStats]()
-    if group is not None and found.queue.settings.ordered and limit:
-        async for lane in lanes(desk, group, after=after):
-            seen.append(lane)
-            if len(seen) == limit:
-                break
-    if not seen and after is None:
-        return [await _whole(desk, found)] if limit else []
-    made = await _made_at(desk, found.queue.number, [lane.partition for lane in seen])
-    has_letters = bool(group and group.dead)
-    return [_partition(found, lane, made.get(lane.partition), has_letters=has_letters) for lane in seen]
+    """Partitions of a queue, by name, also those that have no messages any more.
+
+    A queue that has no order of its own has one. Done is, of a partition, all that its group need not do:
+    what was dead, or came before its group, too.
+    """
+    group = leading(found)
+    if group is None or not found.queue.settings.ordered:
+        return [_row(found, "", found.queue.created_at, counts_of(found))][:limit] if after is None else []
+    seen = {lane.partition: lane for lane in await lanes(desk, group, after=after, limit=limit)}
+    names = await _names(desk, found, after, limit)
+    names = sorted(seen.keys() | names, key=str.encode)[:limit]
+    made = await _made_at(desk, found.queue.number, names)
+    return [_partition(found, group, name, seen.get(name), made.get(name)) for name in names]
 
 
-async def _whole(desk: Desk, found: QueueStats) -> dict[str, Any]:
-    """A queue as its only partition."""
-    made = await _made_at(desk, found.queue.number, [""])
-    return _row(found, "", made.get("", found.queue.created_at), counts_of(found))
+async def _names(desk: Desk, found: QueueStats, after: str | None, limit: int) -> list[str]:
+    """The partitions that were used in Queen's format; where there are none, the default one."""
+    names: list[str] = []
+    async for name in desk.directory.names(found.queue.number, after=after):
+        names.append(name)
+        if len(names) >= limit:
+            break
+    return names or ([""] if after is None and found.next == 1 else [])
 
 
 def _partition(
-    found: QueueStats, lane: LaneStats, made_at: int | None, *, has_letters: bool
+    found: QueueStats, group: GroupStats, name: str, lane: LaneStats | None, made_at: int | None
 ) -> dict[str, Any]:
+    if lane is None:
+        return _row(found, name, made_at, Counts())
     done = max(0, lane.messages - lane.waiting - lane.handed)
-    counts = Counts(lane.messages, lane.waiting, lane.handed, done)
-    row = _row(found, lane.partition, made_at, counts)
+    row = _row(found, name, made_at, Counts(lane.messages, lane.waiting, lane.handed, done))
     row["oldestMessage"], row["newestMessage"] = iso_or_none(lane.oldest_waiting_at), iso(lane.newest_at)
-    if has_letters:
-        # The log doesn't count dead letters by partition; they are among those that are finished.
-        row["stats"]["deadLetter"] = None
+    if group.dead:
+        row["stats"]["deadLetter"] = None  # the log doesn't count them by partition
     return row
 
 
