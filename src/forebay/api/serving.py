@@ -85,6 +85,7 @@ class HttpServer:
     async def run(self) -> None:
         """Serve until `stop`."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.context.desk.samples)
             opening = asyncio.create_task(self._open(stack))
             serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
             try:

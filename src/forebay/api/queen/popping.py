@@ -32,7 +32,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue
+from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -70,6 +70,7 @@ async def pop(call: Call) -> Answer:
     wish = _wish(call)
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
+        call.desk.tally.empty(queues)
         return Answer(_nothing(wish, found=bool(queues)))
     return Answer(await _answer(call, wish, tasks, payloads, queues))
 
@@ -192,7 +193,8 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
     )
     if seconds <= 0:
         return await taking
-    return await waited(call, asyncio.create_task(taking), seconds)
+    with call.desk.tally.parked([queue.number for queue in queues]):
+        return await waited(call, asyncio.create_task(taking), seconds)
 
 
 def _worker(call: Call) -> str:
@@ -227,6 +229,7 @@ async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Ta
     ]
     if stale:
         await desk.store.settle(bury=stale)
+        desk.tally.evicted(queue_of(burial.task.id) for burial in stale)
     gone = {burial.task.id for burial in stale}
     return [task for task in tasks if task.id not in gone]
 
@@ -269,6 +272,10 @@ async def _answer(
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)
     call.context.counters.messages["taken"] += len(tasks)
+    desk.tally.popped(tasks, call.context.clock.now())
+    if wish.auto_ack:
+        call.context.counters.messages["done"] += len(tasks)
+        desk.tally.settled([(task.queue_num, "done") for task in tasks])
     first, group = tasks[0], shown_group(wish.group)
     answer: dict[str, Any] = {
         "success": True,

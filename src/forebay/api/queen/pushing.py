@@ -23,7 +23,7 @@ from forebay.api.queen.names import partition_name, queue_name
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, queue_of
 from forebay.model.limits import check_text
 
 ITEMS_MAX: Final = 50_000
@@ -217,6 +217,8 @@ def count(call: Call, appended: Appended) -> None:
     """Count what was pushed."""
     counts = call.context.counters.messages
     counts["pushed"] += appended.count
+    if appended.count and appended.where == "log":
+        call.desk.tally.pushed(queue_of(appended.first), appended.count)
     if appended.where != "log":
         counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
     if appended.duplicates:

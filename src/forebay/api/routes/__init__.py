@@ -1,6 +1,16 @@
 """The routes, by what they are about."""
 
-from forebay.api.queen import acking, configuring, popping, transacting
+from forebay.api.queen import (
+    acking,
+    analytics,
+    configuring,
+    newest,
+    popping,
+    prometheus,
+    resources,
+    statuses,
+    transacting,
+)
 from forebay.api.queen import pushing as queen_pushing
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
@@ -19,6 +29,11 @@ ROUTES = (
     *popping.ROUTES,
     *acking.ROUTES,
     *transacting.ROUTES,
+    *resources.ROUTES,
+    *statuses.ROUTES,
+    *newest.ROUTES,
+    *analytics.ROUTES,
+    *prometheus.ROUTES,
 )
 """All that is served."""
 
