@@ -3,7 +3,7 @@
 Invariants: what is settled is in the log or in the spool before the call returns, under one id; after an
 outage outcomes come to the log before anything else is asked of it: who takes claims over, or looks which of
 them were lost, must not find what was settled meanwhile. Appends are refused while it is away: they need
-names of queues, which is the business of `Failover`.
+names of queues, which is the business of `Failover`. So are atomic commits and records: they may be refused.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from forebay.failover.health import Health
 from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
 from forebay.failover.sinks import answered
 from forebay.log.seam import Log, LogAway, Unchecked
-from forebay.log.values import Append, Mark, Receipt, Settlement
+from forebay.log.values import Append, Mark, Receipt, Record, Settlement
 from forebay.model import Conflict, Corrupt, Rejected, mint
 from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FileName
@@ -40,6 +40,9 @@ LONG: Final = frozenset(
         "sweep",
         "stats",
         "flows",
+        "lanes",
+        "lane_count",
+        "scan",
         "read",
         "find",
         "seek",
@@ -125,11 +128,12 @@ class FailoverLog:
         *,
         id: bytes | None = None,
         atomic: bool = False,
+        records: Sequence[Record] = (),
     ) -> Receipt:
         """Write; what is only settled goes to the spool while the log is away."""
-        if appends or atomic:
+        if appends or atomic or records:
             return await self._health.call(
-                lambda: self._log.commit(appends, settlements, id=id, atomic=atomic)
+                lambda: self._log.commit(appends, settlements, id=id, atomic=atomic, records=records)
             )
         write_id, outcome = id or mint(), Settled(tuple(settlements))
         if any(death.message is None for settlement in settlements for death in settlement.dead):

@@ -6,12 +6,14 @@ from collections.abc import Iterable, Sequence
 
 import msgspec
 
+from forebay.log.intake import digest_of
 from forebay.log.values import (
     Claim,
     Deferral,
     Group,
     Mark,
     Outcome,
+    Queue,
     Room,
     Settlement,
     StoredBlock,
@@ -23,6 +25,7 @@ from forebay.model import (
     Rejected,
     UnknownGroup,
     bitmap,
+    queue_of,
     sequence_of,
 )
 
@@ -31,6 +34,12 @@ LETTERS_MAX = 10_000
 """How many dead letters one call may change."""
 RECALLED_MAX = 1_000
 """How many claims one call may recall."""
+HELD_MAX = 10_000
+"""How many messages one call may look for in claims."""
+LOCATED_MAX = 20_000
+"""How many transaction ids one call may look up."""
+LANES_MAX = 10_000
+"""How many partitions one call may list."""
 TOKEN_MAX = (1 << 63) - 1
 
 
@@ -169,6 +178,29 @@ def check_tokens(tokens: Sequence[int]) -> list[int]:
         text = f"{len(tokens)} claims at once, over {RECALLED_MAX}"
         raise Rejected(text, hint="name fewer of them, in more calls")
     return sorted({token for token in tokens if 0 <= token <= TOKEN_MAX})
+
+
+def check_held(group: Group, ids: Sequence[int]) -> list[int]:
+    """The ids in order, each once, but for those of other queues; Rejected if they are too many."""
+    if len(ids) > HELD_MAX:
+        text = f"{len(ids)} messages at once, over {HELD_MAX}"
+        raise Rejected(text, hint="name fewer of them, in more calls")
+    return sorted({i for i in ids if 0 < i <= MESSAGE_ID_MAX and queue_of(i) == group.queue})
+
+
+def digests_of(queue: Queue, keys: Sequence[tuple[str, str]]) -> list[bytes]:
+    """What stands for messages by partition and transaction id; Rejected if they are too many."""
+    if len(keys) > LOCATED_MAX:
+        text = f"{len(keys)} transaction ids at once, over {LOCATED_MAX}"
+        raise Rejected(text, hint="name fewer of them, in more calls")
+    return [digest_of(queue.number, partition, transaction_id) for partition, transaction_id in keys]
+
+
+def check_lanes(limit: int) -> int:
+    """How many partitions to list, or Rejected."""
+    if not 0 < limit <= LANES_MAX:
+        raise Rejected(f"{limit} partitions at once", hint=f"ask for 1 to {LANES_MAX}")
+    return limit
 
 
 def recalled(claims: Iterable[Claim], queue: str) -> list[Claim]:

@@ -16,7 +16,8 @@ import msgspec
 
 from forebay.log.claiming import check_settlement
 from forebay.log.intake import Answer, Intake, find_links, leave_to_earlier, note_links
-from forebay.log.values import Appended, Receipt, Settlement
+from forebay.log.records import bytes_of, check_records
+from forebay.log.values import Appended, Receipt, Record, Settlement
 from forebay.model import Conflict, Rejected, Unavailable, mint
 
 
@@ -28,6 +29,8 @@ class Item(msgspec.Struct, frozen=True):
     settlements: Sequence[Settlement] = ()
     atomic: bool = False
     size: int = 0
+    records: Sequence[Record] = ()
+    """With these, it is atomic; they are written unless something was written under the id before."""
 
 
 class Result(msgspec.Struct, frozen=True):
@@ -86,16 +89,20 @@ class GroupCommit:
         id: bytes | None,
         *,
         atomic: bool,
+        records: Sequence[Record] = (),
     ) -> Receipt:
         """Write until every message is either appended or known; raise what the log raises."""
         for settlement in settlements:
             check_settlement(settlement)
+        check_records(records)
         if id is not None and any(intake.id == id for intake in intakes):
             raise Rejected("the commit has the id of its block", hint="mint an id for each")
-        if not intakes and not settlements:
+        if not intakes and not settlements and not records:
             return Receipt()
-        write = self._commit_whole if atomic else self._commit_each
-        return await write(intakes, settlements, id or (mint() if settlements else b""))
+        write_id = id or (mint() if settlements or records else b"")
+        if atomic or records:
+            return await self._commit_whole(intakes, settlements, records, write_id)
+        return await self._commit_each(intakes, settlements, write_id)
 
     async def _commit_each(
         self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
@@ -119,11 +126,15 @@ class GroupCommit:
         return Receipt([answers[i] for i in range(len(intakes))], conflicts)
 
     async def _commit_whole(
-        self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
+        self,
+        intakes: Sequence[Intake],
+        settlements: Sequence[Settlement],
+        records: Sequence[Record],
+        write_id: bytes,
     ) -> Receipt:
         leave_to_earlier(intakes)
         while True:
-            item = _item(write_id, intakes, settlements, atomic=True)
+            item = _item(write_id, intakes, settlements, atomic=True, records=records)
             result = await self._submit(item)
             if result.conflicts:
                 raise Conflict(
@@ -226,9 +237,10 @@ def _item(
     settlements: Sequence[Settlement],
     *,
     atomic: bool = False,
+    records: Sequence[Record] = (),
 ) -> Item:
-    size = sum(len(intake.body) for intake in intakes)
-    return Item(write_id, intakes, settlements, atomic, size)
+    size = sum(len(intake.body) for intake in intakes) + bytes_of(records)
+    return Item(write_id, intakes, settlements, atomic, size, records)
 
 
 def _fail(batch: list[tuple[Item, asyncio.Future[Result]]], error: Exception) -> None:

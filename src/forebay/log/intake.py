@@ -145,7 +145,7 @@ class Intake:
         for index, transaction_id in enumerate(block.transaction_ids or ()):
             digest = None
             if transaction_id is not None:
-                digest = _digest_of(self.queue, block.partition(index), transaction_id)
+                digest = digest_of(self.queue, block.partition(index), transaction_id)
                 first = seen.setdefault(digest, index)
                 if first != index:
                     self._dropped[index] = ~first
@@ -202,10 +202,10 @@ def _place(value: int, first: int) -> int:
     return first + value + _BACK if value <= -_BACK else value
 
 
-def _digest_of(queue: int, partition: str, transaction_id: str) -> bytes:
-    """16 bytes that stand for a transaction id within its queue and partition."""
+def digest_of(queue: int, partition: str, transaction_id: str) -> bytes:
+    """16 bytes that stand for a transaction id within its queue and partition, also if none can be so."""
     key = f"{queue}:{len(partition)}:{partition}:{transaction_id}"
-    return blake2b(key.encode(), digest_size=16).digest()
+    return blake2b(key.encode("utf-8", "surrogatepass"), digest_size=16).digest()
 
 
 def _only_partition(block: Block, queue: Queue) -> str:

@@ -16,11 +16,14 @@ import msgspec
 
 from forebay.log.claiming import (
     Space,
+    check_held,
+    check_lanes,
     check_letters,
     check_stage_name,
     check_tokens,
     corrupt_block,
     decode_outcome,
+    digests_of,
     encode_outcome,
     handed_after,
     nothing_staged,
@@ -32,6 +35,7 @@ from forebay.log.flows import FlowTally
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
 from forebay.log.marking import Marking
+from forebay.log.records import check_keys, check_scan, current, written
 from forebay.log.registry import (
     change_settings,
     check_number,
@@ -40,6 +44,7 @@ from forebay.log.registry import (
     number_taken,
     unknown_queue,
 )
+from forebay.log.seam import VersionConflict
 from forebay.log.seeking import Reckoning, check_start, kept_position, unfinished_from
 from forebay.log.values import (
     ROOM,
@@ -53,6 +58,8 @@ from forebay.log.values import (
     Found,
     Group,
     GroupStats,
+    Kept,
+    LaneStats,
     Letter,
     Mark,
     OpenClaim,
@@ -63,6 +70,7 @@ from forebay.log.values import (
     QueueSettings,
     QueueStats,
     Receipt,
+    Record,
     Room,
     Settlement,
     Sought,
@@ -183,6 +191,7 @@ class MemoryLog:
         self._digests: dict[bytes, tuple[int, int]] = {}
         self._stages: dict[str, dict[bytes, tuple[int, Append]]] = {}
         self._quarantine: dict[int, StoredBlock] = {}
+        self._records: dict[tuple[str, str], Kept] = {}
         self._tokens = 0
         self._group_numbers = 0
 
@@ -317,9 +326,10 @@ class MemoryLog:
         *,
         id: bytes | None = None,
         atomic: bool = False,
+        records: Sequence[Record] = (),
     ) -> Receipt:
         intakes = [Intake(a, self._live(a.queue).queue, self._limits) for a in appends]
-        return await self._commits.commit(intakes, settlements, id, atomic=atomic)
+        return await self._commits.commit(intakes, settlements, id, atomic=atomic, records=records)
 
     async def _flush(self, items: list[Item]) -> list[Result | Exception]:
         return [self._try(item) for item in items]
@@ -328,13 +338,13 @@ class MemoryLog:
         try:
             for intake in item.appends:
                 self._live(intake.queue)
+            return self._write(item)
         except ForebayError as error:
             return error
-        return self._write(item)
 
     def _write(self, item: Item) -> Result:
         now = self._clock.now()
-        known = self._settled.get(item.id) if item.settlements else None
+        known = self._settled.get(item.id) if item.settlements or item.records else None
         conflicts = self._conflicts(item.settlements) if known is None else known[1]
         answers: list[Answer] = []
         for intake in item.appends:
@@ -343,17 +353,35 @@ class MemoryLog:
             answers.append(self._append(intake, now) if fresh else answer)
         result = Result(answers, conflicts)
         if item.atomic and not is_whole(item, result):
-            for intake, answer in reversed(list(zip(item.appends, answers, strict=True))):
-                if not answer.known and not answer.found:
-                    self._take_back(intake)
+            self._take_all_back(item, answers)
             return result
         if known is None:
+            try:
+                self._write_records(item.records, now)
+            except VersionConflict:
+                self._take_all_back(item, answers)
+                raise
             for i, settlement in enumerate(item.settlements):
                 if i not in conflicts:
                     self._settle(settlement, now)
-            if item.settlements:
+            if item.settlements or item.records:
                 self._settled[item.id] = (now, conflicts)
         return result
+
+    def _write_records(self, records: Sequence[Record], now: int) -> None:
+        """Write all of them, or none."""
+        changes = {(r.space, r.key): written(r, self._records.get((r.space, r.key)), now) for r in records}
+        for place, kept in changes.items():
+            if kept is None:
+                self._records.pop(place, None)
+            else:
+                self._records[place] = kept
+
+    def _take_all_back(self, item: Item, answers: Sequence[Answer]) -> None:
+        """Undo what was appended just now."""
+        for intake, answer in reversed(list(zip(item.appends, answers, strict=True))):
+            if not answer.known and not answer.found:
+                self._take_back(intake)
 
     def _answer(self, intake: Intake, now: int) -> Answer:
         if intake.id in self._receipts:
@@ -587,15 +615,24 @@ class MemoryLog:
 
     async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:
         self._group(group)
-        held = (self._claims.get(token) for token in check_tokens(tokens))
+        wanted = set(check_tokens(tokens))
+        return self._recalled(group, (c for c in self._claims.values() if c.token in wanted))
+
+    async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
+        self._group(group)
+        wanted = check_held(group, ids)
+        claims = (c for c in self._claims.values() if any(_open(c, group, i) for i in wanted))
+        return self._recalled(group, claims)
+
+    def _recalled(self, group: Group, claims: Iterable[_Claim]) -> list[Claim]:
+        """Those of the claims that are held, with their blocks."""
         found = [
             Claim(
                 c.token, c.group, c.first, c.count, c.done, c.handed, c.attempts, c.start_time,
                 c.prev_start_time, self._stored(c.block),
             )
-            for c in held
-            if c is not None and c.group == group.number and c.owner is not None
-            and (c.letter is not None or self._is_kept(c.block))
+            for c in claims
+            if c.group == group.number and c.owner is not None and self._has_block(c)
         ]  # fmt: skip
         return recalled(found, self._queues[group.queue].queue.name)
 
@@ -615,7 +652,7 @@ class MemoryLog:
         taken: list[_Claim] = []
         space = Space(room)
         for claim in claims:
-            if claim.letter is None and not self._is_kept(claim.block):
+            if not self._has_block(claim):
                 self._groups[claim.group].expired += claim.remaining()
                 del self._claims[claim.token]
                 continue
@@ -753,6 +790,24 @@ class MemoryLog:
             outcomes=about[-OUTCOMES_MAX:],
         )
 
+    async def locate(self, queue: Queue, keys: Sequence[tuple[str, str]]) -> list[int | None]:
+        since = self._clock.now() - self._live(queue.number).queue.settings.dedupe_seconds * _SECOND
+        found = (self._digests.get(digest, (None, 0)) for digest in digests_of(queue, keys))
+        return [message_id if at > since else None for message_id, at in found]
+
+    async def records(self, space: str, keys: Sequence[str]) -> list[Kept]:
+        check_keys(space, keys)
+        now = self._clock.now()
+        found = (current(self._records.get((space, key)), now) for key in keys)
+        return [kept for kept in found if kept is not None]
+
+    async def scan(self, space: str, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Kept]:
+        check_scan(space, prefix, after, limit)
+        now = self._clock.now()
+        keys = (key for place, key in sorted(self._records) if place == space and key > after)
+        found = (current(self._records[space, key], now) for key in keys if key.startswith(prefix))
+        return [kept for kept in found if kept is not None][:limit]
+
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return [block for first, block in sorted(self._quarantine.items()) if queue_of(first) == queue.number]
 
@@ -767,6 +822,35 @@ class MemoryLog:
             elif left:
                 tally.add_body(block.body, left, block.appended_at)
         return tally.counts()
+
+    async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
+        state, held = self._group(group), self._live(group.queue)
+        lanes: dict[str, list[StoredBlock]] = {}
+        for block in held.blocks:
+            if block.partition is not None and (after is None or block.partition > after):
+                lanes.setdefault(block.partition, []).append(block)
+        return [self._lane_stats(state, lane, lanes[lane]) for lane in sorted(lanes)[: check_lanes(limit)]]
+
+    def _lane_stats(self, state: _Group, partition: str, blocks: Sequence[StoredBlock]) -> LaneStats:
+        number, waiting = state.group.number, list[tuple[int, int]]()
+        claims = [c for c in self._claims.values() if c.group == number and c.block.partition == partition]
+        out = {c.token: c.handed_out() if c.owner is not None else 0 for c in claims if self._has_block(c)}
+        waiting.extend((block.appended_at, self._unclaimed(state, block)) for block in blocks)
+        waiting.extend((c.block.appended_at, c.remaining() - out[c.token]) for c in claims if c.token in out)
+        return LaneStats(
+            partition=partition,
+            first=blocks[0].first,
+            last=blocks[-1].last,
+            oldest_at=blocks[0].appended_at,
+            newest_at=blocks[-1].appended_at,
+            messages=sum(block.count for block in blocks),
+            waiting=sum(count for _, count in waiting),
+            handed=sum(out.values()),
+            oldest_waiting_at=min((at for at, count in waiting if count), default=None),
+        )
+
+    async def lane_count(self, queue: Queue) -> int:
+        return len({block.partition for block in self._live(queue.number).blocks} - {None})
 
     async def stats(self) -> Stats:
         stats = []
@@ -896,7 +980,10 @@ class MemoryLog:
         self._owners = {name: at for name, at in self._owners.items() if at >= before or name in holding}
         for state in self._groups.values():
             self._trim_letters(state, before)
-        return Trimmed(blocks=dropped, receipts=forgotten)
+        expired = [place for place, kept in self._records.items() if current(kept, now) is None]
+        for place in expired:
+            del self._records[place]
+        return Trimmed(blocks=dropped, receipts=forgotten, records=len(expired))
 
     def _trim_letters(self, state: _Group, before: int) -> None:
         """Forget letters that were purged, or redriven and finished, before a time."""
@@ -981,6 +1068,10 @@ class MemoryLog:
         held = self._queues[queue_of(block.first)]
         found = held.from_sequence(sequence_of(block.first))
         return found[0] if found and found[0].id == block.id else block
+
+    def _has_block(self, claim: _Claim) -> bool:
+        """Whether there is something to hand out: a block that has not expired, or a letter."""
+        return claim.letter is not None or self._is_kept(claim.block)
 
     def _is_kept(self, block: StoredBlock) -> bool:
         return sequence_of(block.first) >= self._queues[queue_of(block.first)].floor

@@ -9,7 +9,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.log.values import QueueSettings
-from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected, UnknownQueue
+from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected, UnknownQueue, format_bytes
 
 SECONDS_MAX: Final = 100 * 365 * 86_400
 """A hundred years: in microseconds, and counted back from now, it is still a number that databases know."""
@@ -23,6 +23,11 @@ _BOUNDS: Final = {
     "in_memory_queue_bytes": (1 << 20, 1 << 50, "a number of bytes"),
 }
 """From what to what each setting may be that is a number, and what it is. A message may have 1 MiB."""
+
+
+LABELS_BYTES_MAX: Final = 16 << 10
+"""What all labels of a queue may take as JSON."""
+_LABELS_HINT: Final = "give texts, numbers, true, false, null, lists and dicts by text, without NUL"
 
 
 def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> QueueSettings:
@@ -40,6 +45,8 @@ def merge_settings(current: QueueSettings, changes: dict[str, Any] | None) -> Qu
         value = getattr(settings, name)
         if value is not None and not least <= value <= most:
             raise Rejected(f"{name} is {value}", hint=f"give {what}, {least} to {most}")
+    if "labels" in changes:
+        _check_labels(settings.labels)
     return settings
 
 
@@ -49,6 +56,29 @@ def change_settings(current: QueueSettings, changes: dict[str, Any]) -> QueueSet
     if settings.ordered != current.ordered:
         raise Conflict("`ordered` is fixed when a queue is created", hint="make another queue")
     return settings
+
+
+def _check_labels(labels: dict[str, Any]) -> None:
+    """Raise Rejected unless labels are JSON that comes back from every log as it was."""
+    try:
+        text = msgspec.json.encode(labels)
+        same = msgspec.json.decode(text) == labels and not _holds_nul(labels)
+    except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
+        raise Rejected(f"labels are not JSON: {error}", hint=_LABELS_HINT) from error
+    if not same:
+        raise Rejected("labels are not JSON that can be kept as it is", hint=_LABELS_HINT)
+    if len(text) > LABELS_BYTES_MAX:
+        reason = f"labels are {len(text)} bytes of JSON, over {format_bytes(LABELS_BYTES_MAX)}"
+        raise Rejected(reason, hint="keep less with the queue")
+
+
+def _holds_nul(value: object) -> bool:
+    """Whether some text holds a NUL, which PostgreSQL can't store."""
+    if isinstance(value, str):
+        return "\0" in value
+    if isinstance(value, dict):
+        return any(map(_holds_nul, [*value, *value.values()]))
+    return isinstance(value, list) and any(map(_holds_nul, value))
 
 
 def check_number(number: int) -> int:

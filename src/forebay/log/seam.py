@@ -13,7 +13,8 @@ What every implementation promises:
 - In an ordered queue a partition of a group is out in one run at a time.
 - A call that raises has changed nothing, but for a commit of several parts that isn't atomic: there each
   part stands for itself. After `Unavailable` it is not known: repeat the call with the same id.
-- No call's cost grows with the backlog, but for `flows`, which counts the blocks in it.
+- Records change with the blocks and settlements of their commit, or not at all.
+- No call's cost grows with the backlog, but for `flows` and `lanes`, which count blocks in it.
 """
 
 from __future__ import annotations
@@ -31,11 +32,14 @@ from forebay.log.values import (
     FlowCount,
     Found,
     Group,
+    Kept,
+    LaneStats,
     Mark,
     Outcome,
     Owner,
     Queue,
     Receipt,
+    Record,
     Room,
     Settlement,
     Sought,
@@ -44,7 +48,7 @@ from forebay.log.values import (
     StoredBlock,
     Trimmed,
 )
-from forebay.model import Unavailable
+from forebay.model import Conflict, Unavailable
 
 
 class LogAway(Unavailable):
@@ -59,6 +63,21 @@ class Unchecked(tuple[int, ...]):
     """The answer to marks that are kept elsewhere while the log is away: it has not looked at them."""
 
     __slots__ = ()
+
+
+class VersionConflict(Conflict):
+    """A record is not at the version that the commit expected: nothing was written.
+
+    `found` is the version that it is at, 0 where it isn't there.
+    """
+
+    def __init__(
+        self, message: str, *, hint: str | None = None, space: str = "", key: str = "", found: int = 0
+    ) -> None:
+        super().__init__(message, hint=hint)
+        self.space = space
+        self.key = key
+        self.found = found
 
 
 class Log(Protocol):
@@ -132,12 +151,17 @@ class Log(Protocol):
         *,
         id: bytes | None = None,
         atomic: bool = False,
+        records: Sequence[Record] = (),
     ) -> Receipt:
-        """Append blocks and settle outcomes, durably.
+        """Append blocks, settle outcomes and write records, durably.
 
         Each append and each settlement stands for itself: a conflict of one leaves the others alone.
-        With `atomic`, all of them happen or none, and a conflict raises. `id` makes the settlements
-        repeatable; a caller that may have to repeat them brings it.
+        With `atomic`, and with `records`, all of them happen or none, and a conflict raises: VersionConflict
+        where a record is not at the version that was expected. `id` makes settlements and records
+        repeatable: what was written under it is not written again, and is answered as the first time. A
+        caller that may have to repeat them brings it.
+
+        Up to 20,000 records at once, each key once, 64 MiB of values in all.
         """
         ...
 
@@ -208,6 +232,13 @@ class Log(Protocol):
         """
         ...
 
+    async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
+        """The claims, held by any owner, in which these messages (up to 10,000) are not finished.
+
+        Each claim once, otherwise like `recall`.
+        """
+        ...
+
     async def owners(self) -> list[Owner]:
         """Everybody who claimed, was heard of since the ids are remembered, and did not retire; by name."""
         ...
@@ -242,6 +273,25 @@ class Log(Protocol):
         """
         ...
 
+    async def locate(self, queue: Queue, keys: Sequence[tuple[str, str]]) -> list[int | None]:
+        """The ids of messages by partition and transaction id (up to 20,000), as the keys come.
+
+        None where it isn't remembered: it never was there, or the queue's `dedupe_seconds` are over. An id
+        may be of a message that was dropped meanwhile.
+        """
+        ...
+
+    async def records(self, space: str, keys: Sequence[str]) -> list[Kept]:
+        """The records of these keys (up to 20,000) that are there, as the keys come; others are left out."""
+        ...
+
+    async def scan(self, space: str, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Kept]:
+        """The records whose keys begin with `prefix`, from the first key past `after`, up to 10,000.
+
+        By key, in the order of UTF-8's bytes.
+        """
+        ...
+
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         """Blocks of a queue that could not be read, as they were found."""
         ...
@@ -251,6 +301,22 @@ class Log(Protocol):
 
         Costs as much as there are unclaimed blocks, not messages. Blocks from before flows were
         counted have none; so has the rest of a block that was claimed in part and can't be read.
+        """
+        ...
+
+    async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
+        """The partitions of an ordered queue that have messages in the log, from the first past `after`.
+
+        By name, in the order of UTF-8's bytes; up to 10,000. Without `after` from the first one, which may
+        have the empty name. Nothing for an unordered queue. Costs by the blocks of the partitions that are
+        listed, and by the names of other ordered queues' partitions that lie between them.
+        """
+        ...
+
+    async def lane_count(self, queue: Queue) -> int:
+        """How many partitions of an ordered queue have messages in the log.
+
+        Costs by the names of all ordered queues' partitions, not by blocks.
         """
         ...
 
@@ -307,5 +373,8 @@ class Log(Protocol):
         ...
 
     async def trim(self) -> Trimmed:
-        """Drop what retention no longer holds: blocks, remembered ids, outcomes, old stages, old letters."""
+        """Drop what retention no longer holds.
+
+        Blocks, remembered ids, outcomes, old stages, old letters, records whose time is over.
+        """
         ...

@@ -7,7 +7,7 @@ and the sequence number in one int64. Times are microseconds UTC. All values are
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Final, Literal
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -58,6 +58,8 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     """The same in bytes of payload."""
     paused: bool = False
     """Nothing is handed out while it is; pushes go on."""
+    labels: dict[str, Any] = msgspec.field(default_factory=dict)
+    """What programs keep with a queue; Forebay itself doesn't look at it."""
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -190,6 +192,32 @@ class Mark(msgspec.Struct, frozen=True):
     """The number of messages in the claim."""
     handed: bytes = b""
     returned: bytes = b""
+
+
+class Record(msgspec.Struct, frozen=True):
+    """A small value that is kept beside the blocks, by space and key, and written with them."""
+
+    space: str
+    """Which feature it belongs to: up to 64 bytes."""
+    key: str
+    """1 to 1,024 bytes; any character but NUL, which PostgreSQL can't store."""
+    value: bytes | None = None
+    """Up to 1 MiB; None removes it."""
+    expires_at: int | None = None
+    """From then on it isn't there."""
+    version: int | None = None
+    """Write only if it is at this version; 0: only if it isn't there; None: in any case."""
+
+
+class Kept(msgspec.Struct, frozen=True):
+    """A record as the log has it."""
+
+    key: str
+    value: bytes
+    version: int
+    """1 for the first write, one more for each; it begins again when the record was not there meanwhile."""
+    updated_at: int
+    expires_at: int | None
 
 
 class Receipt(msgspec.Struct, frozen=True):
@@ -458,6 +486,27 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
         return self.accepted - parts - self.expired - self.corrupt - self.spooled
 
 
+class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
+    """A partition of an ordered queue, as one group sees it."""
+
+    partition: str
+    first: int
+    """The id of the oldest message that is kept."""
+    last: int
+    """The id of the newest."""
+    oldest_at: int
+    """When the oldest was appended."""
+    newest_at: int
+    messages: int
+    """Kept in the log, whether the group sees them or not."""
+    waiting: int
+    """Of those that the group sees: not finished, and not out with a worker. Redriven ones count as well."""
+    handed: int
+    """Out with workers."""
+    oldest_waiting_at: int | None
+    """When the oldest of those that wait was appended; a redriven one is as old as its letter."""
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """One queue and its groups."""
 
@@ -485,6 +534,8 @@ class Trimmed(msgspec.Struct, frozen=True, kw_only=True):
     receipts: int = 0
     postponed: int = 0
     """Pieces that could be dropped but were in use; the next round tries again."""
+    records: int = 0
+    """Records whose time was over."""
 
 
 _ID_AT = slice(16, 32)

@@ -1,11 +1,13 @@
-"""Finding one message: its block, and where every group has it, at one moment."""
+"""Finding messages: one with its block and where every group has it, at one moment; many by their digests."""
+
+from collections.abc import Sequence
 
 from forebay.log.claiming import decode_outcome
 from forebay.log.finding import OUTCOMES_MAX, first_claim, has, is_about
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, groups_of, live_queue
 from forebay.log.sqlite.connection import Transaction
-from forebay.log.sqlite.handing import stored
-from forebay.log.values import DeadLetter, Found, Letter, OpenClaim, Outcome, Standing, StoredBlock
+from forebay.log.sqlite.handing import SECOND, stored
+from forebay.log.values import DeadLetter, Found, Letter, OpenClaim, Outcome, Queue, Standing, StoredBlock
 from forebay.model import queue_of
 
 
@@ -15,6 +17,14 @@ def find(tx: Transaction, message_id: int, now: int) -> Found:
     block = _block(tx, held, message_id)
     standings = [_standing(tx, held, state, message_id, block) for state in groups_of(tx, held.queue.number)]
     return Found(at=now, queue=held.queue, next=held.next, block=block, standings=standings)
+
+
+def locate(tx: Transaction, queue: Queue, digests: Sequence[bytes], now: int) -> list[int | None]:
+    """Return the ids of the messages that digests stand for, as long as they are remembered."""
+    held = live_queue(tx, queue.number)
+    since, born = now - held.queue.settings.dedupe_seconds * SECOND, held.born_id
+    found = (tx.row("digest", digest) or (0, 0) for digest in digests)
+    return [message_id if at > since and message_id >= born else None for message_id, at in found]
 
 
 def _block(tx: Transaction, held: QueueRow, message_id: int) -> StoredBlock | None:

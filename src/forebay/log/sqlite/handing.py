@@ -14,6 +14,7 @@ from typing import Final
 import msgspec
 
 from forebay.log.claiming import Space, corrupt_block, handed_after, recalled
+from forebay.log.finding import has
 from forebay.log.sqlite import lanes
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, end_id, live_group, live_queue
 from forebay.log.sqlite.connection import Row, Transaction
@@ -187,6 +188,20 @@ def recall(tx: Transaction, group: Group, tokens: Sequence[int]) -> list[Claim]:
     found = (tx.row("recalled", token, group.number) for token in tokens)
     kept = [row for row in map(_claim_row, filter(None, found)) if _is_kept(row, held)]
     rows, blocks = _with_blocks(tx, state, kept)
+    return recalled((_claim(group.number, row, blocks[row.block_last]) for row in rows), held.queue.name)
+
+
+def holding(tx: Transaction, group: Group, ids: Sequence[int]) -> list[Claim]:
+    """Return the claims, held by anybody, in which these messages are not finished, with their blocks."""
+    held, state = live_queue(tx, group.queue), live_group(tx, group)
+    found: dict[int, ClaimRow] = {}
+    for message_id in ids:
+        block = tx.row("block_at", message_id)
+        first = message_id if block is None else min(message_id, block[0] - block[1] + 1)
+        for row in map(_claim_row, tx.rows("held_at", group.number, first, message_id)):
+            if not has(row.done or b"", message_id - row.first) and _is_kept(row, held):
+                found[row.token] = row
+    rows, blocks = _with_blocks(tx, state, list(found.values()))
     return recalled((_claim(group.number, row, blocks[row.block_last]) for row in rows), held.queue.name)
 
 

@@ -11,10 +11,18 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar
 
-from forebay.log.claiming import check_letters, check_stage_name, check_tokens
+from forebay.log.claiming import (
+    check_held,
+    check_lanes,
+    check_letters,
+    check_stage_name,
+    check_tokens,
+    digests_of,
+)
 from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.intake import Answer, resolve
 from forebay.log.marking import Marking
+from forebay.log.records import check_keys, check_scan
 from forebay.log.seeking import check_start
 from forebay.log.sqlite import (
     catalogue,
@@ -22,6 +30,7 @@ from forebay.log.sqlite import (
     handing,
     letters,
     reading,
+    records,
     seeking,
     staging,
     upkeep,
@@ -39,11 +48,14 @@ from forebay.log.values import (
     FlowCount,
     Found,
     Group,
+    Kept,
+    LaneStats,
     Mark,
     Outcome,
     Owner,
     Queue,
     Receipt,
+    Record,
     Room,
     Settlement,
     Sought,
@@ -170,6 +182,7 @@ class SqliteLog:
         *,
         id: bytes | None = None,
         atomic: bool = False,
+        records: Sequence[Record] = (),
     ) -> Receipt:
         if self._commits is None:
             raise closed(self._path)
@@ -183,7 +196,7 @@ class SqliteLog:
                 for append in appends
             ]
             try:
-                return await self._commits.commit(offers, settlements, id, atomic=atomic)
+                return await self._commits.commit(offers, settlements, id, atomic=atomic, records=records)
             except Outdated:
                 for append in appends:
                     self._queues.pop(append.queue, None)
@@ -265,6 +278,10 @@ class SqliteLog:
         wanted = check_tokens(tokens)
         return await self._read(lambda tx: handing.recall(tx, group, wanted))
 
+    async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
+        wanted = check_held(group, ids)
+        return await self._read(lambda tx: handing.holding(tx, group, wanted))
+
     async def owners(self) -> list[Owner]:
         return await self._read(lambda tx: [Owner(*row) for row in tx.rows("owners")])
 
@@ -292,11 +309,32 @@ class SqliteLog:
     async def find(self, message_id: int) -> Found:
         return await self._read(lambda tx: finding.find(tx, message_id, self._clock.now()))
 
+    async def locate(self, queue: Queue, keys: Sequence[tuple[str, str]]) -> list[int | None]:
+        digests = digests_of(queue, keys)
+        return await self._read(lambda tx: finding.locate(tx, queue, digests, self._clock.now()))
+
+    async def records(self, space: str, keys: Sequence[str]) -> list[Kept]:
+        check_keys(space, keys)
+        return await self._read(lambda tx: records.read(tx, space, keys, self._clock.now()))
+
+    async def scan(self, space: str, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Kept]:
+        check_scan(space, prefix, after, limit)
+        return await self._read(
+            lambda tx: records.scan(tx, space, prefix, after, limit=limit, now=self._clock.now())
+        )
+
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return await self._read(lambda tx: reading.quarantined(tx, queue))
 
     async def flows(self, group: Group) -> list[FlowCount]:
         return await self._read(lambda tx: reading.flows(tx, group))
+
+    async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
+        check_lanes(limit)
+        return await self._read(lambda tx: reading.lanes(tx, group, after, limit))
+
+    async def lane_count(self, queue: Queue) -> int:
+        return await self._read(lambda tx: reading.lane_count(tx, queue))
 
     async def stats(self) -> Stats:
         return await self._read(lambda tx: reading.stats(tx, self._clock.now()))
@@ -353,11 +391,19 @@ class SqliteLog:
         await self._repeat(lambda tx: staging.sweep_stages(tx, now - self._remember))
         await self._repeat(lambda tx: upkeep.trim_letters(tx, now - self._remember))
         await self._write(lambda tx: tx.run("trim_owners", now - self._remember))
+        expired = await self._trim_records(now)
         writer = self._open(self._writer)
         while await writer.bare(upkeep.shrink):
             pass
         await writer.bare(upkeep.checkpoint)
-        return Trimmed(blocks=blocks, receipts=receipts)
+        return Trimmed(blocks=blocks, receipts=receipts, records=expired)
+
+    async def _trim_records(self, now: int) -> int:
+        removed, more = 0, True
+        while more:
+            piece = await self._write(lambda tx: records.trim(tx, now))
+            removed, more = removed + piece.removed, piece.more
+        return removed
 
     async def _trim_queue(self, held: catalogue.QueueRow, now: int) -> int:
         number, dropped, more = held.queue.number, 0, True

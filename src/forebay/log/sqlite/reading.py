@@ -1,8 +1,9 @@
-"""Reading: blocks, dead letters, outcomes, quarantine, and where everything is at one moment."""
+"""Reading: blocks, dead letters, outcomes, quarantine, partitions, and where everything is at one moment."""
 
 from forebay.log.claiming import Space, decode_outcome
 from forebay.log.flows import FlowGroup, FlowTally
 from forebay.log.sqlite.catalogue import (
+    GroupRow,
     QueueRow,
     all_queues,
     end_id,
@@ -18,6 +19,7 @@ from forebay.log.values import (
     FlowCount,
     Group,
     GroupStats,
+    LaneStats,
     Outcome,
     Queue,
     QueueStats,
@@ -80,6 +82,52 @@ def flows(tx: Transaction, group: Group) -> list[FlowCount]:
             assert block is not None, "a block that was there a moment ago"
             tally.add_body(block[-1], found.unclaimed, found.oldest_at)
     return tally.counts()
+
+
+def lanes(tx: Transaction, group: Group, after: str | None, limit: int) -> list[LaneStats]:
+    """Return the partitions of an ordered queue by name, as a group sees them."""
+    held, state = live_queue(tx, group.queue), live_group(tx, group)
+    if not held.queue.settings.ordered:
+        return []
+    end = end_id(group.queue)
+    names = [row[0] for row in tx.rows("partitions", after or "", after, held.floor_id, end, limit)]
+    return [_lane_stats(tx, held, state, name) for name in names]
+
+
+def lane_count(tx: Transaction, queue: Queue) -> int:
+    """Count the partitions that have messages."""
+    held = live_queue(tx, queue.number)
+    if not held.queue.settings.ordered:
+        return 0
+    count: int = tx.value("partition_count", held.floor_id, end_id(queue.number))
+    return count
+
+
+def _lane_stats(tx: Transaction, held: QueueRow, state: GroupRow, partition: str) -> LaneStats:
+    lane = tx.row("lane", state.group.number, partition)
+    position = state.start_id if lane is None else lane[0]
+    totals = tx.row("lane_totals", partition, held.floor_id, end_id(held.queue.number), position)
+    assert totals is not None
+    *kept, waiting, waiting_at = totals
+    handed, times = 0, [] if waiting_at is None else [waiting_at]
+    for remaining, is_held, done, bits, at in tx.rows(
+        "lane_claims", state.group.number, partition, held.floor_id
+    ):
+        out = bitmap.count(bitmap.minus(bits, done or b"")) if is_held and bits else 0
+        handed, waiting = handed + out, waiting + remaining - out
+        times.extend([at] if remaining > out else ())
+    first, last, oldest_at, newest_at, messages = kept
+    return LaneStats(
+        partition=partition,
+        first=first,
+        last=last,
+        oldest_at=oldest_at,
+        newest_at=newest_at,
+        messages=messages,
+        waiting=waiting,
+        handed=handed,
+        oldest_waiting_at=min(times, default=None),
+    )
 
 
 def stats(tx: Transaction, now: int) -> Stats:

@@ -246,6 +246,14 @@ SELECT
     done, handed, NULL, letter
 FROM claim WHERE token = ?1 AND group_number = ?2 AND owner IS NOT NULL
 
+-- name: held_at
+-- Claims that somebody holds, and that hold a message and begin at ?2 or after it.
+SELECT
+    token, first, count, remaining, block_last, start_time, prev_start_time, attempts, partition,
+    done, handed, NULL, letter
+FROM claim
+WHERE group_number = ?1 AND first BETWEEN ?2 AND ?3 AND first + count > ?3 AND owner IS NOT NULL
+
 -- name: left_by_claims
 -- Those that lie on both sides of the place are counted one by one.
 SELECT
@@ -365,6 +373,44 @@ DELETE FROM lane WHERE group_number = ?1
 -- name: forget_lane
 DELETE FROM lane
 WHERE group_number = ?1 AND partition = ?2 AND position <= ?3 AND ready IS NULL
+
+-- name: partitions
+-- Those that have messages from ?3 to ?4: from name to name of the index, whatever lies in between. They
+-- begin at ?1, or past ?2 where it is given.
+WITH RECURSIVE name (partition) AS (
+    SELECT (SELECT partition FROM block WHERE partition >= ?1 ORDER BY partition LIMIT 1)
+    UNION ALL
+    SELECT (SELECT b.partition FROM block AS b WHERE b.partition > name.partition ORDER BY b.partition LIMIT 1)
+    FROM name WHERE name.partition IS NOT NULL
+)
+SELECT partition FROM name
+WHERE partition IS NOT ?2
+    AND EXISTS (SELECT 1 FROM block AS b WHERE b.partition = name.partition AND b.last BETWEEN ?3 AND ?4)
+LIMIT ?5
+
+-- name: partition_count
+WITH RECURSIVE name (partition) AS (
+    SELECT (SELECT partition FROM block WHERE partition >= '' ORDER BY partition LIMIT 1)
+    UNION ALL
+    SELECT (SELECT b.partition FROM block AS b WHERE b.partition > name.partition ORDER BY b.partition LIMIT 1)
+    FROM name WHERE name.partition IS NOT NULL
+)
+SELECT count(*) FROM name
+WHERE EXISTS (SELECT 1 FROM block AS b WHERE b.partition = name.partition AND b.last BETWEEN ?1 AND ?2)
+
+-- name: lane_totals
+-- What is kept of a partition, and what of it is unclaimed: from ?4 on.
+SELECT
+    min(last - count + 1), max(last), min(appended_at), max(appended_at), sum(count),
+    sum(max(0, last + 1 - max(last + 1 - count, ?4))), min(appended_at) FILTER (WHERE last >= ?4)
+FROM block WHERE partition = ?1 AND last BETWEEN ?2 AND ?3
+
+-- name: lane_claims
+SELECT c.remaining, c.owner IS NOT NULL, c.done, c.handed, coalesce(d.died_at, b.appended_at)
+FROM claim AS c
+LEFT JOIN block AS b ON b.last = c.block_last
+LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id = c.letter
+WHERE c.group_number = ?1 AND c.partition = ?2 AND (c.letter IS NOT NULL OR c.block_last >= ?3)
 
 -- What came of it
 
@@ -506,6 +552,35 @@ SELECT
     flows, count(*), sum(last + 1 - max(position, last + 1 - count)), min(appended_at),
     CASE WHEN last - count + 1 < position THEN last END AS cut
 FROM unclaimed GROUP BY flows, cut
+
+-- Records
+
+-- name: record
+SELECT key, value, version, updated_at, expires_at FROM record WHERE space = ?1 AND key = ?2
+
+-- name: record_state
+-- The same without its value.
+SELECT key, x'', version, updated_at, expires_at FROM record WHERE space = ?1 AND key = ?2
+
+-- name: scan_records
+-- From ?2 on and before ?3, but not ?4 itself.
+SELECT key, value, version, updated_at, expires_at FROM record
+WHERE space = ?1 AND key >= ?2 AND key < ?3 AND key <> ?4 AND (expires_at IS NULL OR expires_at > ?5)
+ORDER BY key LIMIT ?6
+
+-- name: put_record
+INSERT INTO record (space, key, value, version, updated_at, expires_at) VALUES (?1, ?2, ?3, ?4, ?5, ?6)
+ON CONFLICT (space, key) DO UPDATE SET
+    value = excluded.value, version = excluded.version, updated_at = excluded.updated_at,
+    expires_at = excluded.expires_at
+
+-- name: remove_record
+DELETE FROM record WHERE space = ?1 AND key = ?2
+
+-- name: trim_records
+DELETE FROM record WHERE number IN (
+    SELECT number FROM record WHERE expires_at IS NOT NULL AND expires_at <= ?1 ORDER BY expires_at LIMIT ?2
+)
 
 -- Stages
 

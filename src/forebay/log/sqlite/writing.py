@@ -1,8 +1,8 @@
-"""The one write: blocks are appended and claims settled, the items of a flush in one transaction.
+"""The one write: blocks, settlements and records, the items of a flush in one transaction.
 
 Invariants: items, and the parts of an item, take effect one after the other, each seeing those
 before it; what was answered to a block id or to the id of a commit is answered again; an atomic
-item that is not whole leaves nothing behind.
+item that is not whole leaves nothing behind, and neither does one whose records are refused.
 """
 
 from typing import Final
@@ -13,7 +13,7 @@ from forebay.log.claiming import encode_outcome
 from forebay.log.groupcommit import Item, Result, is_whole
 from forebay.log.intake import Answer, Intake
 from forebay.log.registry import unknown_queue
-from forebay.log.sqlite import lanes
+from forebay.log.sqlite import lanes, records
 from forebay.log.sqlite.catalogue import QueueRow, find_queue, group_row
 from forebay.log.sqlite.connection import Transaction
 from forebay.log.sqlite.handing import SECOND, take_tokens
@@ -65,11 +65,14 @@ class Flush:
         refusal = self._refusal(item)
         if refusal is not None:
             return refusal
+        known = self._tx.value("settled", item.id) if item.settlements or item.records else None
         answers = [self._append(intake) for intake in item.appends]
-        conflicts = self._settle_all(item) if item.settlements else ()
+        conflicts = self._settle_all(item) if known is None else _decode_conflicts(known)
         result = Result(answers, conflicts)
         if item.atomic and not is_whole(item, result):
             raise NotWhole(result)
+        if item.records and known is None:
+            records.write(self._tx, item.records, self._now)
         return result
 
     def finish(self) -> None:
@@ -148,9 +151,8 @@ class Flush:
     # Settling
 
     def _settle_all(self, item: Item) -> tuple[int, ...]:
-        known = self._tx.value("settled", item.id)
-        if known is not None:
-            return _decode_conflicts(known)
+        if not item.settlements and not item.records:
+            return ()
         conflicts = tuple(i for i, s in enumerate(item.settlements) if not self._settle(s))
         self._tx.run("add_settled", item.id, self._now, _encode_conflicts(conflicts))
         return conflicts
