@@ -67,6 +67,7 @@ from forebay.store.seam import Store
 from forebay.store.tickets import check_reason, check_time, leases_of
 from forebay.store.values import (
     DEFAULT_GROUP,
+    Burial,
     FlowStats,
     Peeked,
     Purged,
@@ -387,12 +388,15 @@ class Client:
         *,
         done: Iterable[Task | Ticket] = (),
         retry: Iterable[Retry] = (),
-        bury: Iterable[Task | Ticket] = (),
+        bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
     ) -> None:
-        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
-        finished, buried = list(done), list(bury)
+        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
+
+        What is buried has the reason given here; a `Burial` is rejected.
+        """
+        finished, buried = list(done), _for_one_reason(bury)
         reason = check_reason(reason)
         form = {
             "done": _tickets(finished),
@@ -623,6 +627,17 @@ def _pack(form: Any) -> bytes:
 
 def _tickets(tasks: Sequence[Task | Ticket]) -> list[dict[str, Any]]:
     return [{"id": task.id, "lease": lease} for task, lease in zip(tasks, leases_of(tasks), strict=True)]
+
+
+def _for_one_reason(tasks: Iterable[Task | Ticket | Burial]) -> list[Task | Ticket]:
+    """The tasks, none of which has a reason of its own: a request has one place for it."""
+    plain: list[Task | Ticket] = []
+    for task in tasks:
+        if isinstance(task, Burial):
+            text = "a task is to be buried for a reason of its own, and a request has one for all"
+            raise Rejected(text, hint="make a call for each reason")
+        plain.append(task)
+    return plain
 
 
 def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:

@@ -17,6 +17,7 @@ from forebay.model import Block, Message
 from forebay.store.letters import Letters
 from forebay.store.values import (
     DEFAULT_GROUP,
+    Burial,
     FlowStats,
     Peeked,
     Purged,
@@ -179,11 +180,14 @@ class Store(Protocol):
         *,
         done: Iterable[Task | Ticket] = (),
         retry: Iterable[Retry] = (),
-        bury: Iterable[Task | Ticket] = (),
+        bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
     ) -> None:
-        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
+        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
+
+        What is buried has the reason given here, unless it is a `Burial` with one of its own.
+        """
         ...
 
     # Dead letters

@@ -1,23 +1,27 @@
 """Settler: what became of messages of one group, first to the log, then off the shelf.
 
 Invariants: an outcome is in the log before the shelf forgets the message; a lease that is lost changes
-nothing; in an ordered queue whatever comes back takes the rest of its partition with it.
+nothing; in an ordered queue whatever comes back takes the rest of its partition with it; a plan changes
+nothing until it is concluded, and it is concluded after the log has taken all of it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import dataclass
 from typing import Final
 
 from forebay.log.seam import Log, LogAway
-from forebay.log.values import Group, QueueSettings, Settlement
-from forebay.model import Clock, Message, bitmap, mint
+from forebay.log.values import Claim, Group, QueueSettings, Settlement
+from forebay.model import Clock, Message, Unavailable, UnknownGroup, bitmap, mint
+from forebay.store.elsewhere import ASKED_STEP, late_of, tickets_of
 from forebay.store.giving_up import without_start
 from forebay.store.handing import lost_of, unmark, wanted_of
 from forebay.store.settling import Verdict, expiry_of, nameless, settlement_of, singly, withdrawal_of
 from forebay.store.tier import Tier
 from forebay.store.tiers import Tiers
+from forebay.store.values import Ticket
 from forebay.warm.seam import WarmAway
 from forebay.warm.values import Lease, Leased
 
@@ -26,6 +30,23 @@ EXPIRED_SECONDS: Final = 5.0
 EXPIRED_STEP: Final = 1_000
 RECALLED_STEP: Final = 16
 """So many blocks are read at once to bury messages that their callers did not bring."""
+
+_Wanted = Mapping[Lease, Sequence[int]]
+_Recalled = tuple[Mapping[Lease, Mapping[int, Message]], Collection[Lease]]
+_Recall = Callable[[_Wanted], Awaitable[_Recalled]]
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is said of tasks of one tier: the log is to be told, and then the shelf."""
+
+    tier: Tier
+    held: dict[Lease, list[int]]
+    settlements: dict[Lease, Settlement]
+    returning: dict[Lease, str]
+    """The partition of each lease of which something goes back."""
+    lost: list[int]
+    """The ids of tasks that are no longer held: the rest is about the others."""
 
 
 class Settler:
@@ -61,6 +82,8 @@ class Settler:
         self._later = later
         self._returned = returned
         self._owed: dict[Lease, tuple[Settlement, list[int]]] = {}
+        self._elsewhere: str | None = None
+        """The epoch of leases that no shelf of ours gave out. Nobody can guess it."""
 
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
         """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
@@ -91,45 +114,87 @@ class Settler:
                 {piece.lease: piece.parcel.partition or "" for piece in expired},
             )
 
+    async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
+        """What is to be committed, for whoever commits it together with other things."""
+        return [await self._plan(tier, mine, self._recall_now) for tier, mine in self._tiers.split(verdicts)]
+
+    async def conclude(self, plan: Plan) -> None:
+        """All that was planned is in the log: take it off the shelf.
+
+        Where it doesn't come so far, the leases expire, and the log says that they were settled.
+        """
+        rest = await self._take_along(plan)
+        await self._forget(plan.tier, {**plan.held, **rest}, plan.settlements.values())
+
+    def doubt(self, plan: Plan) -> None:
+        """Nobody knows whether what was planned is in the log: what may have gone back is waited for."""
+        if plan.tier.shelf.ordered:
+            self._returned(plan.returning)
+
+    async def drop_late(self, plan: Plan) -> list[int]:
+        """Take off the shelf what the log no longer lets us settle, of a plan that it refused; the ids."""
+        tokens = sorted({lease.claim for lease in plan.held})
+        claims: list[Claim] = []
+        with suppress(UnknownGroup):  # it was deleted: all are late
+            for begin in range(0, len(tokens), RECALLED_STEP):
+                claims += await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP])
+        late = late_of(plan.held, claims)
+        if late:
+            await self._forget(plan.tier, late, ())
+        return [lease.first + o for lease, offsets in late.items() for o in offsets]
+
+    async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
+        """Tickets for messages that are out under leases that were given out elsewhere."""
+        self._elsewhere = self._elsewhere or mint().hex()
+        found: dict[int, Ticket] = {}
+        for begin in range(0, len(ids), ASKED_STEP):
+            asked = ids[begin : begin + ASKED_STEP]
+            claims = await self._log.holding(self._group, asked)
+            found.update(tickets_of(claims, asked, since, self._elsewhere))
+        return found
+
     async def _settle(self, tier: Tier, verdicts: Mapping[Lease, Verdict]) -> list[int]:
+        plan = await self._plan(tier, verdicts, self._recall_or_wait)
+        if not plan.held:
+            return plan.lost
+        return plan.lost + await self._commit(tier, plan.held, plan.settlements, plan.returning)
+
+    async def _plan(self, tier: Tier, verdicts: Mapping[Lease, Verdict], recall: _Recall) -> Plan:
         wanted = {lease: v.offsets() for lease, v in verdicts.items()}
         held = await self._held_of(tier, wanted)
         lost = lost_of(wanted, held)
-        if not held:
-            return lost
         kept = {
             lease: verdicts[lease] if len(offsets) == len(wanted[lease]) else verdicts[lease].only(offsets)
             for lease, offsets in held.items()
         }
         settings = self.settings
         needed = {lease: offsets for lease, v in kept.items() if (offsets := nameless(lease, v, settings))}
-        messages, missing = await self._recall_or_wait(needed)
+        messages, missing = await recall(needed) if needed else ({}, ())
         for lease in missing:
             lost += [lease.first + o for o in needed[lease]]
             held[lease] = [o for o in held[lease] if o not in needed[lease]]
             kept[lease] = kept[lease].only(held[lease])
             if not held[lease]:
                 del held[lease], kept[lease]
-        if not held:
-            return lost
         now = self._clock.now()
         settlements = {
             lease: settlement_of(lease, v, now, settings, messages.get(lease)) for lease, v in kept.items()
         }
         returning = {lease: lease.partition or "" for lease, v in kept.items() if v.returns}
-        return lost + await self._commit(tier, held, settlements, returning)
+        return Plan(tier, held, settlements, returning, lost)
 
-    async def _recall_or_wait(
-        self, needed: Mapping[Lease, Sequence[int]]
-    ) -> tuple[dict[Lease, dict[int, Message]], Collection[Lease]]:
+    async def _recall_or_wait(self, needed: _Wanted) -> _Recalled:
         """The messages of leases, and the leases that have none any more.
 
         While the log is away and its outcomes are kept elsewhere, they are looked up later.
         """
         try:
-            messages = await self._recall(needed) if needed else {}
+            return await self._recall_now(needed)
         except LogAway:
             return {}, ()
+
+    async def _recall_now(self, needed: _Wanted) -> _Recalled:
+        messages = await self._recall(needed)
         return messages, needed.keys() - messages.keys()
 
     async def _recall(self, needed: Mapping[Lease, Sequence[int]]) -> dict[Lease, dict[int, Message]]:
@@ -146,13 +211,19 @@ class Settler:
                     found[lease] = {o: without_start(block.message(start + o)) for o in offsets}
         return found
 
-    async def _held_of(self, tier: Tier, wanted: Mapping[Lease, Sequence[int]]) -> dict[Lease, list[int]]:
+    async def _held_of(self, tier: Tier, wanted: _Wanted) -> dict[Lease, list[int]]:
+        here = wanted if self._elsewhere is None else self._here(wanted)
+        held = {lease: list(offsets) for lease, offsets in wanted.items() if lease not in here}
         try:
-            return await tier.warm.held(tier.shelf, wanted)
+            return held | await tier.warm.held(tier.shelf, here)
         except WarmAway:
             # The log knows whether the claim is still ours, which is what counts.
             self._tiers.fall_back()
             return {lease: list(offsets) for lease, offsets in wanted.items()}
+
+    def _here(self, wanted: _Wanted) -> _Wanted:
+        """What a shelf of ours may hold."""
+        return {lease: offsets for lease, offsets in wanted.items() if lease.epoch != self._elsewhere}
 
     async def _commit(
         self,
@@ -186,15 +257,47 @@ class Settler:
             asked = {lease.first + offset for lease, offsets in wanted.items() for offset in offsets}
             found = await self._settle_singly([everything[i] for i in receipt.conflicts])
             late = [task_id for task_id in found if task_id in asked]  # what was withdrawn is nobody's
+        await self._forget(tier, gone, everything)
+        return late
+
+    async def _forget(self, tier: Tier, gone: _Wanted, settlements: Iterable[Settlement]) -> None:
+        """Take off the shelf what the log has heard of."""
         try:
             await tier.warm.finish(tier.shelf, gone)
         except WarmAway:
             self._tiers.fall_back()  # what the shelf still holds of it is refused when it is marked
-        self._freed(sum(map(len, gone.values())), len(gone) if tier.shelf.ordered else 0)
-        due = [d.due_at for s in everything for d in s.deferred]
+        here = gone if self._elsewhere is None else self._here(gone)
+        self._freed(sum(map(len, here.values())), len(gone) if tier.shelf.ordered else 0)
+        due = [d.due_at for s in settlements for d in s.deferred]
         if due:
             self._come_due(min(due))
-        return late
+
+    async def _take_along(self, plan: Plan) -> dict[Lease, list[int]]:
+        """Send the rest of the partitions of which something went back after it; what went, by lease.
+
+        By a write of its own, which may fail alone: what was planned stands. Until the shelf has heard of
+        that, the partition is out, and afterwards the log refuses to let the rest overtake.
+        """
+        rest: dict[Lease, tuple[Settlement, list[int]]] = {}
+        if not plan.tier.shelf.ordered or not plan.returning:
+            return {}
+        self._returned(plan.returning)
+        try:
+            for partition, due_at in self._due_of(plan.settlements, plan.returning).items():
+                for piece in await self._withdraw(plan.tier, partition):
+                    rest[piece.lease] = (withdrawal_of(piece, due_at), piece.offsets())
+            self._returned(rest)
+            told = [settlement for settlement, _ in rest.values()]
+            receipt = await self._log.commit(settlements=told, id=mint())
+            if receipt.conflicts:
+                await self._settle_singly([told[i] for i in receipt.conflicts])
+        except BaseException as error:
+            self._owed.update(rest)
+            self._later(1.0)
+            if not isinstance(error, Unavailable):
+                raise
+            return {}
+        return {lease: offsets for lease, (_, offsets) in rest.items()}
 
     def _due_of(
         self, settlements: Mapping[Lease, Settlement], returning: Mapping[Lease, str]

@@ -15,9 +15,9 @@ import msgspec
 from forebay.log.values import Death, Deferral, QueueSettings, Settlement
 from forebay.model import Message, bitmap
 from forebay.store.giving_up import is_last, last_words, without_start
-from forebay.store.tickets import check_lease, check_time, leases_of, offsets_of
+from forebay.store.tickets import check_lease, check_reason, check_time, leases_of, offsets_of
 from forebay.store.unpacking import defer
-from forebay.store.values import Task, Ticket
+from forebay.store.values import Burial, Task, Ticket
 from forebay.warm.values import Lease, Leased
 
 
@@ -94,8 +94,11 @@ class Ballot:
         ((verdict, (offset,)),) = self._by_lease([task])
         verdict.retried[offset] = (due_at, task)
 
-    def bury(self, task: Task | Ticket, reason: str) -> None:
-        """Count a task as dead."""
+    def bury(self, task: Task | Ticket | Burial, reason: str = "") -> None:
+        """Count a task as dead, for this reason unless it brings its own."""
+        if isinstance(task, Burial):
+            reason, task = task.reason, task.task
+        check_reason(reason)
         ((verdict, (offset,)),) = self._by_lease([task])
         verdict.dead[offset] = (reason, task)
 

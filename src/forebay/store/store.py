@@ -29,6 +29,7 @@ from forebay.log.values import (
     Group,
     Queue,
     Receipt,
+    Record,
     Sought,
     Start,
     Stats,
@@ -53,10 +54,12 @@ from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
-from forebay.store.tickets import check_reason
+from forebay.store.tickets import check_once
 from forebay.store.tiers import SECOND
+from forebay.store.transacting import Transaction
 from forebay.store.values import (
     DEFAULT_GROUP,
+    Burial,
     FlowStat,
     FlowStats,
     GroupState,
@@ -286,11 +289,15 @@ class LogStore:
     async def _append(self, append: Append) -> Appended:
         receipt = await self.log.commit([append])
         (appended,) = receipt.appended
+        self._remember(append, appended)
+        await self.announce(append.queue)
+        return appended
+
+    def _remember(self, append: Append, appended: Appended) -> None:
+        """Keep a new block for workers that wait."""
         tail = self._tails.get(append.queue)
         if tail is not None and appended.count == len(append.block) and not appended.known:
             tail.add(appended.first, append.block)
-        await self.announce(append.queue)
-        return appended
 
     async def announce(self, queue: int) -> None:
         """Tell whoever waits, here and elsewhere, that something new is in the log."""
@@ -380,23 +387,77 @@ class LogStore:
         *,
         done: Iterable[Task | Ticket] = (),
         retry: Iterable[Retry] = (),
-        bury: Iterable[Task | Ticket] = (),
+        bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
     ) -> None:
-        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand."""
+        """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
+
+        What is buried has the reason given here, unless it is a `Burial` with one of its own.
+        """
         ballot = Ballot(self._worker)
         ballot.done(done)
         for item in retry:
             ballot.retry(item.task, item.next_start_time)
         for task in bury:
-            ballot.bury(task, check_reason(reason))
+            ballot.bury(task, reason)
         ballot.release(release)
         lost: list[int] = []
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
             lost.extend(await window.settle(mine))
         raise_for_lost(lost)
+
+    async def transact(
+        self,
+        puts: Sequence[tuple[str, Block]] = (),
+        *,
+        done: Iterable[Task | Ticket] = (),
+        retry: Iterable[Retry] = (),
+        bury: Iterable[Burial] = (),
+        records: Sequence[Record] = (),
+        id: bytes | None = None,
+    ) -> list[Appended]:
+        """Put blocks, settle tasks and keep records, of any queues and groups: all in one write, or nothing.
+
+        Where the blocks are now, and which of their messages were there before. LeaseLost names the tasks
+        that came too late: nothing was changed then, and the others are still the caller's. After
+        `Unavailable` nobody knows whether it happened. `id` (16 bytes, see `mint`) makes the call
+        repeatable, with the same blocks and tasks.
+        """
+        ballot, tasks = Ballot(self._worker), list(done)
+        ballot.done(tasks)
+        for item in retry:
+            ballot.retry(item.task, item.next_start_time)
+            tasks.append(item.task)
+        for burial in bury:
+            ballot.bury(burial)
+            tasks.append(burial.task)
+        check_once(tasks)
+        appends = [Append.of(await self._queue(name), block) for name, block in puts]
+        transaction = Transaction(self.log, appends, records, id)
+        for number, mine in ballot.verdicts.items():
+            window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
+            transaction.add(window, await window.plan(mine))
+        receipt = await transaction.commit()
+        for append, appended in zip(appends, receipt.appended, strict=True):
+            self._remember(append, appended)
+        for queue in {append.queue for append in appends}:
+            await self.announce(queue)
+        return list(receipt.appended)
+
+    async def tickets(self, queue: str, group: str, ids: Sequence[int], *, since: int) -> dict[int, Ticket]:
+        """Tickets for messages that are out with workers under leases that this process doesn't know.
+
+        Another server gave them out, or the one before a restart. `since` (µs) is when the lease in question
+        was given out: a message that came back after that isn't found. (One that was released unused, in an
+        unordered queue, didn't come back.) A ticket settles by `settle` and `transact` of this very store, as
+        long as nobody else has settled it. It can't be extended, and in an unordered queue not be released:
+        only who gave out a lease can do that.
+        The server that handed a message out notices when its lease expires, if not before; until then a
+        partition of an ordered queue is out there.
+        """
+        return await (await self._window(queue, group)).tickets(ids, since)
 
     # Dead letters
 

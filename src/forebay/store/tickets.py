@@ -68,6 +68,16 @@ def offsets_of(lease: Lease, tasks: Sequence[Task | Ticket]) -> list[int]:
     return offsets
 
 
+def check_once(tasks: Sequence[Task | Ticket]) -> None:
+    """Raise Rejected where a task comes twice; all of them are known to be tasks."""
+    seen: set[tuple[int, int]] = set()
+    for task in tasks:
+        key = task.lease.group, task.id
+        if key in seen:
+            raise Rejected(f"task {task.id} is settled twice", hint="say once what became of it")
+        seen.add(key)
+
+
 def check_time(moment: object, what: str) -> None:
     """Raise Rejected unless it is a time."""
     if type(moment) is not int or not 0 <= moment <= TIME_MAX:

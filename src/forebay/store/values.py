@@ -68,6 +68,13 @@ class Retry(msgspec.Struct, frozen=True):
     next_start_time: int
 
 
+class Burial(msgspec.Struct, frozen=True):
+    """A task that becomes a dead letter for a reason of its own."""
+
+    task: Task | Ticket
+    reason: str
+
+
 class QueueStat(msgspec.Struct, frozen=True, kw_only=True):
     """Where the tasks of one queue are; a queue with several groups has a task per message and group."""
 

@@ -36,6 +36,15 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[S
         yield made
 
 
+@pytest.fixture(params=[(log, warm) for log in NAMES for warm in WARM_NAMES], ids="-".join)
+async def embedded_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
+    """Give each log with each tier in turn, with one store open in this process."""
+    log, warm = request.param
+    async for made in _rig(log, warm, tmp_path, request):
+        await made.open()
+        yield made
+
+
 @pytest.fixture(params=[(log, warm) for log in DURABLE_NAMES for warm in WARM_NAMES], ids="-".join)
 async def durable_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
     """Give each log that survives its process with each tier, with one store open."""
