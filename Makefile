@@ -5,8 +5,12 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # Hashes, all platforms, and neither the index's address nor paths of this machine.
-COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal \
+COMPILE_ONLY := $(BIN)/uv pip compile --quiet --no-config --universal \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+COMPILE := $(COMPILE_ONLY) pyproject.toml
+# The clients of Queen MQ that drive our server in tests: one package in two versions, each in a folder.
+QUEEN_VERSIONS := 0.15.0 2.6.0
+QUEEN_LOCKS := $(QUEEN_VERSIONS:%=tests/queen/clients/%.lock.txt)
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover lock format docs clean
@@ -16,7 +20,7 @@ help: ## list the targets
 
 setup: $(STAMP) ## create .venv with the locked dependencies (nothing to do when up to date)
 
-$(STAMP): pyproject.toml requirements.lock.txt
+$(STAMP): pyproject.toml requirements.lock.txt $(QUEEN_LOCKS)
 	@tools/system-packages $(PYTHON)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Forebay needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
@@ -25,6 +29,10 @@ $(STAMP): pyproject.toml requirements.lock.txt
 		-r requirements.lock.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps \
 		--no-build-isolation --editable .
+	@for version in $(QUEEN_VERSIONS); do \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --upgrade \
+			--target $(VENV)/queen/$$version -r tests/queen/clients/$$version.lock.txt || exit 1; \
+	done
 	@touch $@
 
 run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data
@@ -56,11 +64,15 @@ bench-server: setup ## benchmark of the server over HTTP
 bench-failover: setup ## benchmark of pushes and replay while the database is away
 	$(BIN)/python -m benchmarks.failover
 
-lock: setup ## resolve the dependencies anew, into the two lock files
+lock: setup ## resolve the dependencies anew, into the lock files
 	$(COMPILE) --upgrade --extra postgres --extra valkey --extra dev \
 		--output-file requirements.lock.txt
 	$(COMPILE) --upgrade --extra spark --extra tarantool --constraint requirements.lock.txt \
 		--output-file requirements-spark.lock.txt
+	for version in $(QUEEN_VERSIONS); do \
+		$(COMPILE_ONLY) tests/queen/clients/$$version.in --upgrade \
+			--output-file tests/queen/clients/$$version.lock.txt || exit 1; \
+	done
 
 format: setup ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix

@@ -75,13 +75,12 @@ class Desk:
         found = await self.queue(text)
         return found if found is not None else await self.create(text, Facts())
 
-    async def target(self, text: str) -> tuple[Queue | None, Facts]:
-        """The queue that a client pushes to, with what is kept of it; none while the log is away."""
+    async def target(self, text: str) -> Facts:
+        """What is kept of the queue that a client pushes to, which is made when it isn't there."""
         try:
-            queue = await self.require(text)
+            return self.facts(await self.require(text))
         except Unavailable:
-            return None, Facts()  # the push goes to the spool, under the queue's name
-        return queue, self.facts(queue)
+            return Facts()  # the push goes to the spool, under the queue's name
 
     def creation(self, name: str) -> dict[str, Any] | None:
         """What a queue is told that was deleted while somebody pushed to it here."""

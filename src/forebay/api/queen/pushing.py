@@ -22,7 +22,7 @@ from forebay.api.queen.names import partition_name, queue_name
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Message, Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue
 from forebay.model.limits import check_text
 
 ITEMS_MAX: Final = 50_000
@@ -59,6 +59,9 @@ async def push(call: Call) -> Answer:
     answers = await asyncio.gather(*(_append(desk, piece) for piece in pieces), return_exceptions=True)
     results: list[Any] = [None] * len(form.items)
     for piece, answer in zip(pieces, answers, strict=True):
+        if isinstance(answer, Full):
+            _refuse(results, piece, answer.message)
+            continue
         if isinstance(answer, BaseException):
             raise answer
         number, appended = answer
@@ -88,10 +91,7 @@ async def pieces_of(call: Call, items: Sequence[PushItem]) -> list[Piece]:
 
 async def _messages(call: Call, shown: str, partition: str, items: Sequence[PushItem]) -> list[Message]:
     desk, producer = call.desk, call.key.subject
-    queue, facts = await desk.target(shown)
-    options = facts.options
-    if options.max_size and queue is not None:
-        await desk.room.take(queue, options.max_size, len(items))
+    options = (await desk.target(shown)).options
     payloads = [item.data() for item in items]
     sealed = options.encryption_enabled
     if sealed:
@@ -120,9 +120,21 @@ def _cuts(messages: Sequence[Message]) -> list[tuple[int, int]]:
     return [*cuts, (begin, len(messages))]
 
 
+async def make_room(desk: Desk, pieces: Sequence[Piece]) -> None:
+    """Make sure that queues with a `maxSize` have room for pieces; Full when not."""
+    for piece in pieces:
+        try:
+            queue = await desk.store.known_queue(piece.queue)
+        except (UnknownQueue, Unavailable):
+            continue  # the log is away: the spool has bounds of its own
+        if limit := desk.facts(queue).options.max_size:
+            await desk.room.take(queue, limit, len(piece.messages))
+
+
 async def _append(desk: Desk, piece: Piece) -> tuple[int, Appended]:
     """Write a piece, or spool it; the number of its queue, which is 0 where nobody knows it."""
     context = desk.context
+    await make_room(desk, [piece])
     if desk.maintenance.push:
         return 0, await desk.maintenance.hold(piece.queue, _block(desk, piece.messages))
     number = await _entered(desk, piece)
@@ -145,6 +157,17 @@ async def _entered(desk: Desk, piece: Piece) -> int:
 
 def _block(desk: Desk, messages: Sequence[Message]) -> Block:
     return Block.of(messages, created_at=desk.context.clock.now())
+
+
+def _refuse(results: list[Any], piece: Piece, error: str) -> None:
+    for index, message in zip(piece.indexes, piece.messages, strict=True):
+        results[index] = {
+            "index": index,
+            "transaction_id": message.transaction_id,
+            "status": "failed",
+            "error": error,
+            "queueName": piece.shown,
+        }
 
 
 def _fill(results: list[Any], piece: Piece, number: int, appended: Appended) -> None:

@@ -18,11 +18,11 @@ from forebay.api.calls import Call
 from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, pieces_of
+from forebay.api.queen.pushing import Piece, count, make_room, pieces_of
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Conflict, LeaseLost, Rejected
+from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -56,6 +56,10 @@ async def transaction(call: Call) -> Answer:
     verdicts = verdicts_of(desk, found)
     if verdicts.release or any(one.error for one in found):
         return Answer(_failed(id, operations, "ACK operation failed: only completed, failed and dlq can be"))
+    try:
+        await make_room(desk, pieces)
+    except Full as error:
+        return Answer(_failed(id, operations, error.message))
     await _enter(call, pieces)
     blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
     try:
