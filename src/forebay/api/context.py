@@ -12,6 +12,7 @@ from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
 from forebay.api.queen.desk import Desk
+from forebay.api.queen.sealing import Seal
 from forebay.api.settings import ServerSettings
 from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
@@ -32,6 +33,7 @@ class Context:
         shown: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         failover: Failover | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
@@ -43,6 +45,8 @@ class Context:
         """The configuration as it may be seen by others."""
         self.failover = failover
         """Where pushes go while the log is away; None when they fail then."""
+        self.seal = seal
+        """What encrypts the payloads of queues that want it; None when there is no key."""
         self.budget = Budget(self.settings.limits.pending_bytes_max)
         self.counters = Counters(self)
         self.draining = asyncio.Event()

@@ -90,8 +90,8 @@ class Counters(Collector):
         )
         keys = self._context.keys
         if keys is not None:
-            refused = Counter(keys.ring.refused)
-            yield _labelled("forebay_http_unauthorized", "Keys refused, by reason.", "reason", refused)
+            text = "Keys and JWTs refused, by reason."
+            yield _labelled("forebay_http_unauthorized", text, "reason", keys.refused)
         gauges = {
             "forebay_http_connections": ("Open connections.", self.connections),
             "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),

@@ -96,9 +96,7 @@ async def ready(call: Call) -> Answer:
     if away is not None:
         parts["store"] = f"away, and pushes go to the spool: {away}" if is_spooling else away
     if context.keys is not None:
-        context.keys.ring.look()
-        if (problem := context.keys.ring.problem) is not None:
-            parts["keys"] = f"going on with those that were known: {problem}"
+        parts |= context.keys.problems()
     ready = parts["server"] == "ok" and (away is None or is_spooling)
     return Answer(Readiness(ready=ready, parts=parts), status=200 if ready else 503)
 
