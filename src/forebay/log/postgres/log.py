@@ -19,6 +19,7 @@ import msgspec
 
 from forebay.log.claiming import (
     Space,
+    check_held,
     check_stage_name,
     check_tokens,
     corrupt_block,
@@ -43,6 +44,7 @@ from forebay.log.postgres.rows import (
     queue_of_row,
 )
 from forebay.log.postgres.seeking import seek, start_position
+from forebay.log.postgres.seizing import seize
 from forebay.log.postgres.upkeep import trim
 from forebay.log.postgres.writing import append_all, write, write_marks
 from forebay.log.registry import (
@@ -377,6 +379,20 @@ class PostgresLog:
             rows = await connection.fetch(SQL["recall"], group.number, wanted)
         queue = await self._known_queue(group.queue)
         return recalled([claim_of_row(group.number, row) for row in rows], queue.name)
+
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        wanted = check_held(group, ids)
+        return await seize(
+            self._database, SQL, group, owner, wanted, partition, held=held, now=self._now()
+        )
 
     async def owners(self) -> list[Owner]:
         async with self._database.connection() as connection:
