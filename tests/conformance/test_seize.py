@@ -111,7 +111,10 @@ async def test_other_groups_and_queues_keep_their_claims(rig: Rig) -> None:
     other = await rig.log.create_group(queue, "other")
     await push(rig.log, queue, "a")
     claim, elsewhere = await take_one(rig.log, group), await take_one(rig.log, other)
-    assert await rig.log.seize(group, "hand", ids=[claim.first, (queue.number + 1) << 45 | 1], partition="x") == 1
+    assert (
+        await rig.log.seize(group, "hand", ids=[claim.first, (queue.number + 1) << 45 | 1], partition="x")
+        == 1
+    )
     assert (await rig.log.commit(settlements=[elsewhere.settle_all()])).conflicts == ()
 
 

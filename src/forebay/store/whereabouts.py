@@ -31,11 +31,12 @@ async def look(log: Log, running: Running, message_id: int) -> Whereabouts:
     for stands in found.standings:
         if stands.claim is not None and stands.claim.owner is not None:
             leases = await running(found.queue, stands.group)
-            out.update((stands.group.number, lease) for lease in leases if _is_of(lease, message_id))
+            out.update((stands.group.number, lease) for lease in leases if is_of(lease, message_id))
     return tell(message_id, found, out)
 
 
-def _is_of(lease: Leased, message_id: int) -> bool:
+def is_of(lease: Leased, message_id: int) -> bool:
+    """Whether a message is among those of a lease."""
     return message_id - lease.parcel.first in lease.span()
 
 

@@ -390,9 +390,7 @@ class PostgresLog:
         held: bool = True,
     ) -> int:
         wanted = check_held(group, ids)
-        return await seize(
-            self._database, SQL, group, owner, wanted, partition, held=held, now=self._now()
-        )
+        return await seize(self._database, SQL, group, owner, wanted, partition, held=held, now=self._now())
 
     async def owners(self) -> list[Owner]:
         async with self._database.connection() as connection:

@@ -9,7 +9,14 @@ from forebay.log.values import Group
 
 
 def seize(
-    tx: Transaction, group: Group, owner: str, ids: Sequence[int], partition: str | None, *, held: bool, now: int
+    tx: Transaction,
+    group: Group,
+    owner: str,
+    ids: Sequence[int],
+    partition: str | None,
+    *,
+    held: bool,
+    now: int,
 ) -> int:
     """Give claims to an owner; see the seam."""
     live_group(tx, group)
