@@ -1,4 +1,4 @@
-"""Claims that are given to another owner, whoever has them: what was handed out of them before is fenced off."""
+"""Claims that are given to another owner, whoever has them: who had them before is fenced off."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ async def configure(call: Call) -> Answer:
             changed(before.options, form.options),
         )
         if facts.options.encryption_enabled:
-            call.context.seal.check()
+            desk.seal()
         if found is None:
             queue = await desk.create(form.queue, facts)
         else:

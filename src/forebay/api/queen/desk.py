@@ -17,9 +17,10 @@ from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
 from forebay.api.queen.room import Room
+from forebay.api.queen.sealing import Seal
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
-from forebay.model import Unavailable, UnknownQueue
+from forebay.model import Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
 
 if TYPE_CHECKING:
@@ -56,6 +57,13 @@ class Desk:
 
     async def _ledger(self) -> Stats:
         return await self.store.ledger()
+
+    def seal(self) -> Seal:
+        """What encrypts payloads; Rejected where the server has no key."""
+        if self.context.seal is None:
+            text = "this server has no encryption key, so it can't keep payloads encrypted"
+            raise Rejected(text, hint="set queen.encryption_keys_file, or QUEEN_ENCRYPTION_KEY")
+        return self.context.seal
 
     # Queues
 

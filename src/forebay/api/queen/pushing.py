@@ -95,7 +95,7 @@ async def _messages(call: Call, shown: str, partition: str, items: Sequence[Push
     payloads = [item.data() for item in items]
     sealed = options.encryption_enabled
     if sealed:
-        payloads = desk.context.seal.seal_all(payloads)
+        payloads = desk.seal().seal_batch(payloads)
     begins = desk.windows.begin(queue_name(shown), partition, options)
     return [
         Message(

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from forebay.log.values import Group
 
 
-async def seize(
+async def seize(  # noqa: PLR0917 - what is asked of whom
     database: Database,
     sql: Mapping[str, str],
     group: Group,
