@@ -533,7 +533,7 @@ class LogStore:
         return buried
 
     async def hasten(self, id: int, *, group: str = DEFAULT_GROUP) -> bool:
-        """Let a message come now that is delayed, after what is before it in its partition; whether it does."""
+        """Let a message come now that is delayed, after those before it in its partition; whether it does."""
         found = await self.log.find(id)
         window = await self._window(found.queue.name, group)
         comes = await self._by_hand(found.queue, window).hasten(id, found)
