@@ -17,8 +17,8 @@ from typing import Final
 import msgspec
 
 from forebay.log.seam import Log
-from forebay.log.values import ROOM, Claim, Death, Deferral, Found, Group, Queue, Room, Settlement
-from forebay.model import Block, Clock, Rejected, bitmap, mint, pack
+from forebay.log.values import ROOM, Claim, Death, Deferral, Found, Group, Queue, Room, Settlement, Standing
+from forebay.model import Block, Clock, Rejected, Unavailable, bitmap, mint, pack, sequence_of
 from forebay.store.giving_up import without_start
 from forebay.store.unpacking import defer
 
@@ -28,6 +28,8 @@ _PAGE: Final = Room(100_000, 1 << 40)
 _REACH_MAX: Final = 1_000_000
 """So many messages may lie before one that is to be had out of turn."""
 _SETTLED_STEP: Final = 1_000
+_ROUNDS: Final = 20
+"""How often it is looked for what changes hands at the same time."""
 _FOREVER: Final = 100 * 365 * 86_400.0 / 4
 _NO_BODIES: Final = 1
 
@@ -42,8 +44,56 @@ class ByHand:
         self._group = group
         self._name = name
 
-    async def bury(self, message_id: int, reason: str, found: Found) -> bool:
+    async def bury(self, message_id: int, reason: str) -> bool:
         """Make a message a dead letter, wherever it is; False when it is finished."""
+        for _ in range(_ROUNDS):
+            found = await self._log.find(message_id)
+            if not self._is_open(found, message_id):
+                return False
+            if await self._bury(message_id, reason, found):
+                return True
+        raise _restless(message_id)
+
+    async def hasten(self, message_id: int) -> bool:
+        """Let a message come now that is delayed, and those before it in its partition.
+
+        False when it doesn't, as it is out with a worker, or finished.
+        """
+        for _ in range(_ROUNDS):
+            found = await self._log.find(message_id)
+            claim = self._standing(found).claim
+            if not self._is_open(found, message_id) or (claim is not None and claim.handed):
+                return False
+            if (claim is not None and claim.owner is not None) or await self._hasten(message_id, found):
+                return True
+        return False
+
+    async def skip(self, partition: str) -> int:
+        """Do without all that a partition has by now; how many messages. Costs by its blocks."""
+        end = pack(self._queue.number, (await self._log.find(pack(self._queue.number, 1))).next)
+        skipped = idle = 0
+        async with self._owner() as owner:
+            for _ in range(_ROUNDS):
+                some = await self._skip(owner, partition, end)
+                skipped += some
+                idle = 0 if some else idle + 1
+                if idle > 1:  # between one look and the next something may have changed hands
+                    break
+        return skipped
+
+    async def _skip(self, owner: str, partition: str, end: int) -> int:
+        skipped, more = 0, True
+        await self._log.seize(self._group, owner, partition=partition)
+        while claims := [claim for claim in await self._reclaim(owner, ()) if claim.first < end]:
+            skipped += await self._expire(claims)
+        while more:
+            taken = await self._log.claim(self._group, owner, _PAGE, partition=partition, known=_NO_BODIES)
+            mine = [claim for claim in taken.claims if claim.first < end]
+            skipped += await self._expire(mine)
+            more = bool(taken.claims) and len(mine) == len(taken.claims)
+        return skipped
+
+    async def _bury(self, message_id: int, reason: str, found: Found) -> bool:
         async with self._owner() as owner:
             if not await self._log.seize(self._group, owner, ids=[message_id]) and self._is_ordered:
                 await self._log.seize(self._group, owner, partition=_partition_of(found))
@@ -57,8 +107,7 @@ class ByHand:
             await self._unmark(claims)
             return meant[0].token not in late
 
-    async def hasten(self, message_id: int, found: Found) -> bool:
-        """Let a message come now that is delayed, and what is before it in its partition; whether it does."""
+    async def _hasten(self, message_id: int, found: Found) -> bool:
         async with self._owner() as owner:
             if self._is_ordered:
                 await self._log.seize(self._group, owner, partition=_partition_of(found), held=False)
@@ -69,22 +118,14 @@ class ByHand:
                 return False
             return await self._bring_forward(claims, message_id)
 
-    async def skip(self, partition: str) -> int:
-        """Do without all that a partition has by now; how many messages. Costs by its blocks."""
-        end = pack(self._queue.number, (await self._log.find(pack(self._queue.number, 1))).next)
-        skipped, more = 0, True
-        async with self._owner() as owner:
-            await self._log.seize(self._group, owner, partition=partition)
-            while claims := await self._reclaim(owner, ()):
-                skipped += await self._expire(claims)
-            while more:
-                taken = await self._log.claim(
-                    self._group, owner, _PAGE, partition=partition, known=_NO_BODIES
-                )
-                mine = [claim for claim in taken.claims if claim.first < end]
-                skipped += await self._expire(mine)
-                more = bool(taken.claims) and len(mine) == len(taken.claims)
-        return skipped
+    def _standing(self, found: Found) -> Standing:
+        return next(one for one in found.standings if one.group.number == self._group.number)
+
+    def _is_open(self, found: Found, message_id: int) -> bool:
+        """Whether the group has something to do with a message yet."""
+        stands = self._standing(found)
+        is_new = not stands.claimed and sequence_of(message_id) >= stands.group.start
+        return stands.claim is not None or (is_new and found.block is not None)
 
     @property
     def _is_ordered(self) -> bool:
@@ -179,6 +220,11 @@ class ByHand:
         marks = [claim.mark(returned=claim.handed) for claim in claims if any(claim.handed)]
         if marks:
             await self._log.mark(marks)
+
+
+def _restless(message_id: int) -> Unavailable:
+    text = f"message {message_id} changes hands faster than it can be had"
+    return Unavailable(text, hint="try again", retry_after_seconds=1.0)
 
 
 def _partition_of(found: Found) -> str:
