@@ -619,6 +619,12 @@ class LogStore:
         """The whole path of one message: its block, and for every group where it is and what happened."""
         return await look(self.log, self._out, id)
 
+    async def leased(self, queue: str, group: str) -> Sequence[Leased]:
+        """All that is out with workers of a group, as far as this process can know."""
+        held = await self._queue(queue)
+        found = [one for one in await self.log.groups(held) if one.name == group]
+        return await self._out(held, found[0]) if found else ()
+
     async def _out(self, queue: Queue, group: Group) -> Sequence[Leased]:
         """All that is out with workers of a group, as far as this process can know."""
         shelf, window = self._shelf(queue, group), self._windows.get((queue.number, group.name))

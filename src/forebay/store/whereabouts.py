@@ -89,7 +89,7 @@ def _group(
     message_id: int, stands: Standing, found: Found, message: Message | None, lease: Leased | None
 ) -> GroupPlace:
     history, claim = _history(message_id, stands), stands.claim
-    state, due_at = _state(message_id, stands, found, message), None
+    state, due_at = state_of(message_id, stands, found, message), None
     if state == "warm" and lease is not None:
         state = "leased"  # the log is about to be told
     if state == "delayed":
@@ -109,7 +109,8 @@ def _group(
     )
 
 
-def _state(message_id: int, stands: Standing, found: Found, message: Message | None) -> str:
+def state_of(message_id: int, stands: Standing, found: Found, message: Message | None) -> str:
+    """Where a message is for a group, in the words of `GroupPlace.state`, as far as the log knows it."""
     is_known = stands.claim is not None or stands.letter is not None or bool(stands.outcomes)
     if sequence_of(message_id) < stands.group.start and not is_known:
         return "skipped"  # a group that has sought may have seen what lies before its start

@@ -1,6 +1,8 @@
 """The routes, by what they are about."""
 
-from forebay.api.queen import acking, configuring, popping, transacting
+from forebay.api.queen import acking, configuring, handling, inspecting, popping, regrouping, transacting
+from forebay.api.queen import groups as queen_groups
+from forebay.api.queen import letters as queen_letters
 from forebay.api.queen import pushing as queen_pushing
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
@@ -19,6 +21,11 @@ ROUTES = (
     *popping.ROUTES,
     *acking.ROUTES,
     *transacting.ROUTES,
+    *inspecting.ROUTES,
+    *handling.ROUTES,
+    *queen_letters.ROUTES,
+    *queen_groups.ROUTES,
+    *regrouping.ROUTES,
 )
 """All that is served."""
 
