@@ -18,7 +18,7 @@ from forebay.api.calls import Call
 from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, make_room, pieces_of
+from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
@@ -60,7 +60,7 @@ async def transaction(call: Call) -> Answer:
         await make_room(desk, pieces)
     except Full as error:
         return Answer(_failed(id, operations, error.message))
-    await _enter(call, pieces)
+    await enter(desk, pieces)
     blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
     try:
         appended = await desk.store.transact(
@@ -111,12 +111,6 @@ def _fence(call: Call, found: Sequence[Found], leases: Sequence[str]) -> None:
         is_ours = one.place is not None and call.desk.hands.is_out(one.place)
         if one.error is None and is_ours and one.place not in known:
             one.error = LEASE_OVER
-
-
-async def _enter(call: Call, pieces: Sequence[Piece]) -> None:
-    for piece in pieces:
-        queue = await call.desk.store.known_queue(piece.queue)
-        await call.desk.directory.enter(queue.number, [piece.partition])
 
 
 def _failed(id: str, operations: Sequence[Operation], error: str) -> dict[str, Any]:
