@@ -178,9 +178,12 @@ async def _find_in_log(desk: Desk, found: Sequence[Found]) -> None:
         one.error = NOT_FOUND if id is None else LEASE_OVER
     since: dict[int, list[tuple[int, Found]]] = {}
     now = desk.context.clock.now()
+    fenced_at = await desk.subscriptions.fenced_at(queue.number, group)
     for one, id in zip(found, ids, strict=True):
         if id is not None:
             given = uuid_time(one.item.lease_id) if one.item.lease_id else None
+            if given is not None and given <= fenced_at:
+                continue  # the group was sent elsewhere since
             since.setdefault(now if given is None else given + _MILLISECOND, []).append((id, one))
     for moment, members in since.items():
         try:

@@ -105,6 +105,13 @@ class Hands:
         parts = [sum(queue in queues for queue, _ in hand.by_partition) for hand in self._by_lease.values()]
         return sum(map(bool, parts)), sum(parts)
 
+    def forget(self, queue: int, group: str, partition: str | None = None) -> None:
+        """What is out of a group, or of one partition of it, isn't any more."""
+        gone = [p for p in self._by_place if p.queue == queue and p.group == group]
+        for place in gone:
+            if partition in (None, place.partition):
+                self._drop(place)
+
     def prune(self, now: int) -> None:
         """Forget leases that are long over."""
         while self._deadlines and self._deadlines[0][0] + _GRACE_US < now:

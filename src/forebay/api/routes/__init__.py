@@ -4,13 +4,18 @@ from forebay.api.queen import (
     acking,
     analytics,
     configuring,
+    handling,
+    inspecting,
     newest,
     popping,
     prometheus,
+    regrouping,
     resources,
     statuses,
     transacting,
 )
+from forebay.api.queen import groups as queen_groups
+from forebay.api.queen import letters as queen_letters
 from forebay.api.queen import pushing as queen_pushing
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
@@ -34,6 +39,11 @@ ROUTES = (
     *newest.ROUTES,
     *analytics.ROUTES,
     *prometheus.ROUTES,
+    *inspecting.ROUTES,
+    *handling.ROUTES,
+    *queen_letters.ROUTES,
+    *queen_groups.ROUTES,
+    *regrouping.ROUTES,
 )
 """All that is served."""
 
