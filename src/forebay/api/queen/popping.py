@@ -69,7 +69,7 @@ async def pop(call: Call) -> Answer:
     wish = _wish(call)
     tasks, queues = await _pop(call, wish)
     if not tasks:
-        return Answer(_nothing(wish, found=bool(queues)))
+        return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
     return Answer(await _answer(call, wish, tasks, queues))
 
 
@@ -118,7 +118,9 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], dict[int, Queue]]:
         left = deadline - clock()
         queues = [] if desk.maintenance.pop else await _queues(call, wish)
         if desk.maintenance.pop:
-            await desk.maintenance.popping_again(left)
+            await _patiently(call, desk.maintenance.pause(left))
+            if not desk.maintenance.pop:
+                continue
         elif not queues and left > 0:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
@@ -191,7 +193,9 @@ async def _get(call: Call, wish: Wish, queue: Queue | Sequence[Queue], seconds: 
     )
     if seconds <= 0:
         return await taking
-    return await waited(call, asyncio.create_task(taking), seconds)
+    job = asyncio.create_task(taking)
+    call.desk.maintenance.interrupts(job)
+    return await waited(call, job, seconds)
 
 
 def _worker(call: Call) -> str:
@@ -218,7 +222,7 @@ async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Ta
     return [task for task in tasks if task.id not in gone]
 
 
-def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
+def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "success": found and wish.wait_seconds > 0,
         "queue": wish.queue,
@@ -228,7 +232,9 @@ def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
         "consumerGroup": shown_group(wish.group),
         "messages": [],
     }
-    if not answer["success"]:
+    if paused:
+        answer.update(success=True, paused=True)
+    elif not answer["success"]:
         answer["error"] = "no_available_partition" if wish.partition is None else "lease_held"
     if wish.autopilot:
         answer["autopilot"] = {"partitions": wish.partitions, "batch": wish.batch}

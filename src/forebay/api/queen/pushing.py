@@ -97,12 +97,13 @@ async def _messages(call: Call, shown: str, partition: str, items: Sequence[Push
     if sealed:
         payloads = desk.seal().seal_batch(payloads)
     begins = desk.windows.begin(queue_name(shown), partition, options)
+    spooled = desk.context.is_spooling
     return [
         Message(
             payload,
             partition,
             item.transaction_id or fresh_uuid(),
-            headers_of(item, producer, sealed=sealed),
+            headers_of(item, producer, sealed=sealed, spooled=spooled),
             begins,
         )
         for item, payload in zip(items, payloads, strict=True)
@@ -135,8 +136,6 @@ async def _append(desk: Desk, piece: Piece) -> tuple[int, Appended]:
     """Write a piece, or spool it; the number of its queue, which is 0 where nobody knows it."""
     context = desk.context
     await make_room(desk, [piece])
-    if desk.maintenance.push:
-        return 0, await desk.maintenance.hold(piece.queue, _block(desk, piece.messages))
     number = await _entered(desk, piece)
     merger = context.merger
     if merger.takes(piece.messages):

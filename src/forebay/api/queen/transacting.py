@@ -60,6 +60,8 @@ async def transaction(call: Call) -> Answer:
         await make_room(desk, pieces)
     except Full as error:
         return Answer(_failed(id, operations, error.message))
+    for piece in pieces:
+        await call.context.make_way(piece.queue, [piece.partition])
     await _enter(call, pieces)
     blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
     try:

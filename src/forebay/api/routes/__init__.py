@@ -1,6 +1,6 @@
 """The routes, by what they are about."""
 
-from forebay.api.queen import acking, configuring, popping, transacting
+from forebay.api.queen import acking, configuring, maintenance, popping, transacting
 from forebay.api.queen import pushing as queen_pushing
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
@@ -19,6 +19,7 @@ ROUTES = (
     *popping.ROUTES,
     *acking.ROUTES,
     *transacting.ROUTES,
+    *maintenance.ROUTES,
 )
 """All that is served."""
 

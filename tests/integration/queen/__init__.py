@@ -1,0 +1,1 @@
+"""Queen's format over plain HTTP, on a real server."""
