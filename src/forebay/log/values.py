@@ -235,16 +235,6 @@ class Receipt(msgspec.Struct, frozen=True):
             raise Conflict(text, hint="drop the work; its messages are handed out again")
 
 
-class Record(msgspec.Struct, frozen=True):
-    """A small value that is kept beside the blocks, by space and key, and written with them."""
-
-    space: str
-    key: str
-    value: bytes | None = None
-    expires_at: int | None = None
-    version: int | None = None
-
-
 class StoredBlock(msgspec.Struct, frozen=True):
     """A block as the log holds it: `count` messages from message id `first` on."""
 

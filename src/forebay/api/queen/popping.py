@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -31,7 +32,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Rejected, UnknownGroup, UnknownQueue
+from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -67,10 +68,10 @@ class Wish:
 async def pop(call: Call) -> Answer:
     """Pop from a queue, or by namespace and task."""
     wish = _wish(call)
-    tasks, queues = await _pop(call, wish)
+    tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
-    return Answer(await _answer(call, wish, tasks, queues))
+    return Answer(await _answer(call, wish, tasks, payloads, queues))
 
 
 def _wish(call: Call) -> Wish:
@@ -109,8 +110,8 @@ def _start(mode: str | None, since: str | None, now: int) -> Start:
     return "latest" if is_new else "earliest"
 
 
-async def _pop(call: Call, wish: Wish) -> tuple[list[Task], dict[int, Queue]]:
-    """Take tasks, waiting for the first; the queues that were asked, by number."""
+async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[int, Queue]]:
+    """Take tasks, waiting for the first, with their payloads; the queues that were asked, by number."""
     desk, clock = call.desk, asyncio.get_running_loop().time
     deadline = clock() + wish.wait_seconds
     call.wait_longer(wish.wait_seconds)
@@ -125,12 +126,13 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], dict[int, Queue]]:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
             tasks = await _take(call, wish, queues, left)
-            kept = await _without_stale(desk, queues, tasks)
-            if kept or (not tasks and deadline <= clock()):
-                return kept, {queue.number: queue for queue in queues}
-            continue
+            kept, payloads = await _usable(desk, queues, tasks)
+            if kept:
+                return kept, payloads, {queue.number: queue for queue in queues}
+            if tasks:
+                continue  # all that came was buried: there may be more
         if deadline <= clock() or call.context.draining.is_set():
-            return [], {queue.number: queue for queue in queues}
+            return [], [], {queue.number: queue for queue in queues}
 
 
 async def _patiently(call: Call, waiting: Any) -> None:
@@ -165,25 +167,24 @@ async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) ->
         for queue in queues:
             await desk.join(queue, wish.group, wish.start)
         for queue in queues[:-1] if len(queues) > 1 else ():
-            if tasks := await _get(call, wish, queue, 0.0):
+            if tasks := await _get(call, wish, [queue], 0.0):
                 return tasks
         seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
-        return await _get(call, wish, queues[-1] if len(queues) == 1 else queues, seconds)
+        return await _get(call, wish, queues, seconds)
     except (UnknownGroup, UnknownQueue):  # another server deleted it
         for queue in queues:
             desk.forget_group(queue, wish.group)
         return []
 
 
-async def _get(call: Call, wish: Wish, queue: Queue | Sequence[Queue], seconds: float) -> list[Task]:
-    one = queue if isinstance(queue, Queue) else None
-    names: str | list[str] = one.name if one else [q.name for q in queue if isinstance(q, Queue)]
-    is_ordered = one.settings.ordered if one else False
+async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
+    one = queues[0] if len(queues) == 1 else None
+    is_ordered = one is not None and one.settings.ordered
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
     taking = call.desk.store.get_task(
-        names,
+        [queue.name for queue in queues] if one is None else one.name,
         wish.batch,
         group=wish.group,
         worker=_worker(call),
@@ -201,6 +202,18 @@ async def _get(call: Call, wish: Wish, queue: Queue | Sequence[Queue], seconds: 
 def _worker(call: Call) -> str:
     client = call.scope.get("client")
     return call.key.subject or (f"{client[0]}:{client[1]}" if client else "unknown")
+
+
+async def _usable(
+    desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]
+) -> tuple[list[Task], list[bytes]]:
+    """Tasks that somebody still wants, with their payloads; what can't be had otherwise goes back."""
+    try:
+        return await _opened(desk, await _without_stale(desk, queues, tasks))
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
 
 
 async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]) -> list[Task]:
@@ -241,7 +254,9 @@ def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     return answer
 
 
-async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[int, Queue]) -> dict[str, Any]:
+async def _answer(
+    call: Call, wish: Wish, tasks: Sequence[Task], payloads: Sequence[bytes], queues: dict[int, Queue]
+) -> dict[str, Any]:
     desk = call.desk
     by_queue: dict[int, set[str]] = {}
     for task in tasks:
@@ -249,11 +264,11 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
     try:
         for number, partitions in by_queue.items():
             await desk.directory.enter(number, partitions)
-        opened = await _payloads(desk, tasks)
         if wish.auto_ack:
             await desk.store.done_task(tasks)
     except BaseException:
-        await desk.store.release(tasks)
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
         raise
     lease = "" if wish.auto_ack else fresh_uuid()
     if lease:
@@ -283,7 +298,7 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
                 "consumerGroup": group,
                 "retryCount": task.attempts,
             }
-            for task, payload in zip(tasks, opened, strict=True)
+            for task, payload in zip(tasks, payloads, strict=True)
         ],
     }
     if wish.autopilot:
@@ -291,14 +306,21 @@ async def _answer(call: Call, wish: Wish, tasks: Sequence[Task], queues: dict[in
     return answer
 
 
-async def _payloads(desk: Desk, tasks: Sequence[Task]) -> list[bytes]:
-    """The payloads of tasks, unsealed; what can't be unsealed becomes a dead letter, and fails the pop."""
+async def _opened(desk: Desk, tasks: Sequence[Task]) -> tuple[list[Task], list[bytes]]:
+    """Tasks with their payloads, unsealed; one that is no longer what was sealed becomes a dead letter."""
     if not any(task.headers and SEALED in task.headers for task in tasks):
-        return [task.data for task in tasks]
-    return [
-        desk.context.seal.open(task.data) if task.headers and SEALED in task.headers else task.data
-        for task in tasks
-    ]
+        return list(tasks), [task.data for task in tasks]
+    seal, kept, payloads, broken = desk.seal(), list[Task](), list[bytes](), list[Burial]()
+    for task in tasks:
+        is_sealed = task.headers is not None and SEALED in task.headers
+        try:
+            payloads.append(seal.open(task.data) if is_sealed else task.data)
+            kept.append(task)
+        except Corrupt as error:
+            broken.append(Burial(task, error.message))
+    if broken:
+        await desk.store.settle(bury=broken)
+    return kept, payloads
 
 
 ROUTES: Final = tuple(

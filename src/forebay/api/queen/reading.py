@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from functools import cache
-from typing import Any, Final, TypeVar
+from typing import Any, Final, TypeVar, cast
 from urllib.parse import parse_qsl
 
 import msgspec
@@ -21,7 +22,7 @@ class Body(msgspec.Struct, rename="camel"):
 
 
 @cache
-def _decoder(form: Any) -> msgspec.json.Decoder[Any]:
+def _decoder(form: Hashable) -> msgspec.json.Decoder[Any]:
     return msgspec.json.Decoder(form, strict=False)
 
 
@@ -35,7 +36,7 @@ async def read(call: Call, form: type[T], *, optional: bool = False) -> T:
     try:
         if not body.isascii():
             body.decode()
-        found: T = _decoder(form).decode(body)
+        found: T = _decoder(cast("Hashable", form)).decode(body)
     except msgspec.ValidationError as error:
         raise Rejected(_explained(str(error)), hint="see docs/how-to/move-from-queen.md") from None
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:

@@ -73,8 +73,8 @@ async def transaction(call: Call) -> Answer:
     except Conflict as error:
         return Answer(_failed(id, operations, error.message))
     finished(call, found)
-    for one in appended:
-        count(call, one)
+    for answer in appended:
+        count(call, answer)
     results = await _results(call, operations, found, pieces, appended)
     return Answer({"transactionId": id, "success": True, "results": results})
 

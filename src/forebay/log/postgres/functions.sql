@@ -5,7 +5,8 @@
 -- by number. A lock is held to the end of the transaction, and each statement after it sees what earlier
 -- holders committed: so sequence numbers follow the order of commits, and a check and the write that it
 -- allows can't be torn apart. A claim itself is guarded by its row lock: its token changes hands there.
--- Claims are locked by group and first message, between the cursors and the tallies.
+-- Claims are locked by group and first message, between the cursors and the tallies; records last, by space and
+-- key. A commit with records takes the lock of its own id before all others.
 --
 -- Commits that many wait for are lazy: they don't wait for the disk while they hold a lock. Whoever
 -- acknowledges them, or hands out what they claim, waits for a later commit to be on disk
@@ -340,6 +341,51 @@ BEGIN
             FROM unnest(v_all_conflicts) AS n WHERE s_item[n] = i;
         INSERT INTO forebay.receipt VALUES (i_id[i], v_now, NULL, NULL, NULL, v_conflicts);
         RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
+    END LOOP;
+END $$;
+
+-- Lock the id of a commit with records; whether it was written before.
+CREATE OR REPLACE FUNCTION forebay.enter_write(p_id uuid, p_ids_since bigint) RETURNS boolean
+LANGUAGE plpgsql AS $$
+BEGIN
+    PERFORM pg_advisory_xact_lock('forebay.record'::regclass::oid::int, hashtext(p_id::text));
+    RETURN EXISTS (SELECT FROM forebay.receipt
+        WHERE id = p_id AND written_at >= p_ids_since AND conflicts IS NOT NULL LIMIT 1);
+END $$;
+
+-- Write records; no two of one key. Returns one that is not at its version, if any: then nothing may be committed.
+DROP FUNCTION IF EXISTS forebay.write_records;
+CREATE FUNCTION forebay.write_records(
+    p_now bigint, r_space text[], r_key text[], r_value bytea[], r_expires bigint[], r_version bigint[]
+) RETURNS TABLE (place int, found bigint) LANGUAGE plpgsql AS $$
+DECLARE
+    v_now bigint;
+BEGIN
+    -- A row is locked before the condition is looked at. Where there is none, one of version 0 holds the place.
+    INSERT INTO forebay.record AS r (space, key, version, updated_at, value)
+        SELECT s, k, 0, 0, '' FROM unnest(r_space, r_key) AS u (s, k) ORDER BY s COLLATE "C", k COLLATE "C"
+        ON CONFLICT (space, key) DO UPDATE SET version = 0 WHERE false;
+    v_now := coalesce(p_now, forebay.now_us());
+    RETURN QUERY
+        SELECT u.n::int, c.version
+        FROM unnest(r_space, r_key, r_version) WITH ORDINALITY AS u (s, k, expected, n), LATERAL (
+            SELECT CASE WHEN r.expires_at <= v_now THEN 0 ELSE r.version END AS version
+            FROM forebay.record AS r WHERE r.space = u.s AND r.key = u.k LIMIT 1
+        ) AS c
+        WHERE u.expected <> c.version LIMIT 1;
+    IF FOUND THEN
+        RETURN;
+    END IF;
+    INSERT INTO forebay.record AS r (space, key, version, updated_at, expires_at, value)
+        SELECT s, k, 1, v_now, e, v FROM unnest(r_space, r_key, r_expires, r_value) AS u (s, k, e, v)
+        WHERE v IS NOT NULL
+        ON CONFLICT (space, key) DO UPDATE
+            SET version = CASE WHEN r.expires_at <= v_now THEN 1 ELSE r.version + 1 END,
+                updated_at = excluded.updated_at, expires_at = excluded.expires_at, value = excluded.value;
+    FOR i IN 1 .. cardinality(r_key) LOOP
+        IF r_value[i] IS NULL THEN
+            DELETE FROM forebay.record AS r WHERE r.space = r_space[i] AND r.key = r_key[i];
+        END IF;
     END LOOP;
 END $$;
 

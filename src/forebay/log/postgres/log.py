@@ -19,10 +19,13 @@ import msgspec
 
 from forebay.log.claiming import (
     Space,
+    check_held,
+    check_lanes,
     check_stage_name,
     check_tokens,
     corrupt_block,
     decode_outcome,
+    digests_of,
     nothing_staged,
     recalled,
     unknown_group,
@@ -30,12 +33,14 @@ from forebay.log.claiming import (
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
 from forebay.log.marking import Marking
+from forebay.log.postgres import records as recording
 from forebay.log.postgres.counting import stats
 from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.durability import Disk
 from forebay.log.postgres.finding import find
 from forebay.log.postgres.flows import flows
 from forebay.log.postgres.inbox import sweep
+from forebay.log.postgres.lanes import lane_count, lanes
 from forebay.log.postgres.letters import change_letters
 from forebay.log.postgres.rows import (
     claim_of_row,
@@ -45,6 +50,7 @@ from forebay.log.postgres.rows import (
 from forebay.log.postgres.seeking import seek, start_position
 from forebay.log.postgres.upkeep import trim
 from forebay.log.postgres.writing import append_all, write, write_marks
+from forebay.log.records import check_keys, check_scan
 from forebay.log.registry import (
     change_settings,
     check_number,
@@ -64,12 +70,15 @@ from forebay.log.values import (
     FlowCount,
     Found,
     Group,
+    Kept,
+    LaneStats,
     Mark,
     Outcome,
     Owner,
     Queue,
     QueueSettings,
     Receipt,
+    Record,
     Room,
     Settlement,
     Sought,
@@ -257,10 +266,11 @@ class PostgresLog:
         *,
         id: bytes | None = None,
         atomic: bool = False,
+        records: Sequence[Record] = (),
     ) -> Receipt:
         intakes = [Intake(a, await self._known_queue(a.queue), self._limits) for a in appends]
         try:
-            return await self._commits.commit(intakes, settlements, id, atomic=atomic)
+            return await self._commits.commit(intakes, settlements, id, atomic=atomic, records=records)
         except UnknownQueue:
             self._queues.clear()  # deleted elsewhere, and perhaps made anew
             raise
@@ -302,16 +312,25 @@ class PostgresLog:
             transaction = connection.transaction()
             await transaction.start()
             try:
-                results = await write(connection, items, self._now())
+                result = await self._write_whole(connection, items[0])
             except BaseException:
                 await transaction.rollback()
                 raise
-            result = results[0]
             if isinstance(result, Result) and is_whole(items[0], result):
                 await transaction.commit()
             else:
                 await transaction.rollback()
-            return results
+            return [result]
+
+    async def _write_whole(self, connection: Connection, item: Item) -> Result | Exception:
+        """Write an atomic item within a transaction, records last."""
+        left = item.records
+        if left and await recording.is_written(connection, SQL, item.id):
+            left = ()
+        (result,) = await write(connection, [item], self._now())
+        if left and isinstance(result, Result) and is_whole(item, result):
+            await recording.write_records(connection, SQL, left, self._now())
+        return result
 
     async def _sync(self) -> None:
         async with self._database.connection() as connection:
@@ -375,6 +394,14 @@ class PostgresLog:
         async with self._database.connection() as connection:
             await _check_group(connection, group)
             rows = await connection.fetch(SQL["recall"], group.number, wanted)
+        queue = await self._known_queue(group.queue)
+        return recalled([claim_of_row(group.number, row) for row in rows], queue.name)
+
+    async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
+        wanted = check_held(group, ids)
+        async with self._database.connection() as connection:
+            await _check_group(connection, group)
+            rows = await connection.fetch(SQL["holding"], group.number, wanted)
         queue = await self._known_queue(group.queue)
         return recalled([claim_of_row(group.number, row) for row in rows], queue.name)
 
@@ -471,6 +498,22 @@ class PostgresLog:
     async def find(self, message_id: int) -> Found:
         return await find(self._database, SQL, self._now(), message_id)
 
+    async def locate(self, queue: Queue, keys: Sequence[tuple[str, str]]) -> list[int | None]:
+        digests = digests_of(queue, keys)
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["locate"], queue.number, self._now(), digests)
+        if not rows:
+            raise unknown_queue(queue.name, ())
+        return [row["message_id"] for row in rows[1:]]
+
+    async def records(self, space: str, keys: Sequence[str]) -> list[Kept]:
+        check_keys(space, keys)
+        return await recording.read(self._database, SQL, space, keys, self._now())
+
+    async def scan(self, space: str, prefix: str = "", *, after: str = "", limit: int = 1000) -> list[Kept]:
+        check_scan(space, prefix, after, limit)
+        return await recording.scan(self._database, SQL, space, prefix, after, limit=limit, now=self._now())
+
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         low, high = pack(queue.number, 1), pack(queue.number, SEQUENCE_MAX)
         async with self._database.connection() as connection:
@@ -482,6 +525,12 @@ class PostgresLog:
 
     async def flows(self, group: Group) -> list[FlowCount]:
         return await flows(self._database, SQL, group)
+
+    async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
+        return await lanes(self._database, SQL, group, after, check_lanes(limit))
+
+    async def lane_count(self, queue: Queue) -> int:
+        return await lane_count(self._database, SQL, queue)
 
     async def stats(self) -> Stats:
         return await stats(self._database, SQL, self._now())

@@ -136,6 +136,41 @@ FROM forebay.claim AS c, LATERAL (
 ) AS b
 WHERE c.grp = $1 AND c.token = ANY ($2::bigint[]) AND c.owner IS NOT NULL
 
+-- name: holding
+-- The claims of these messages: each begins in the message's block, or at the message if that is a letter.
+WITH wanted AS MATERIALIZED (
+    SELECT DISTINCT h.token
+    FROM unnest($2::bigint[]) AS m (id) LEFT JOIN LATERAL (
+        SELECT last - count + 1 AS first FROM forebay.block WHERE last >= m.id ORDER BY last LIMIT 1
+    ) AS b ON true, LATERAL (
+        SELECT token FROM forebay.claim
+        WHERE grp = $1 AND first BETWEEN least(b.first, m.id) AND m.id AND owner IS NOT NULL
+            AND CASE WHEN first + count > m.id THEN get_bit(done, (m.id - first)::int) = 0 ELSE false END
+    ) AS h
+)
+SELECT c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time, c.prev_start_time,
+    b.last, b.count, b.id, b.appended_at, b.partition, b.body, NULL::bigint
+FROM wanted, LATERAL (
+    SELECT * FROM forebay.claim WHERE token = wanted.token LIMIT 1
+) AS c, LATERAL (
+    SELECT * FROM forebay.block WHERE c.letter IS NULL AND last = c.block_last AND appended_at = c.block_at
+    UNION ALL SELECT * FROM forebay.letter_block(c) WHERE c.letter IS NOT NULL
+) AS b
+
+-- name: locate
+-- A row for the queue, if it is there, then one for each digest.
+WITH q AS MATERIALIZED (
+    SELECT greatest(coalesce($2, forebay.now_us()) - dedupe_us + 1, created_at) AS since
+    FROM forebay.queue WHERE number = $1 AND NOT deleted
+)
+SELECT 0 AS place, NULL::bigint AS message_id FROM q
+UNION ALL
+SELECT k.place, d.message_id
+FROM q CROSS JOIN unnest($3::bytea[]) WITH ORDINALITY AS k (digest, place) LEFT JOIN LATERAL (
+    SELECT message_id FROM forebay.dedupe WHERE digest = k.digest AND at >= q.since ORDER BY at DESC LIMIT 1
+) AS d ON true
+ORDER BY place
+
 -- name: delete_group
 DELETE FROM forebay.consumer_group WHERE number = $1 RETURNING number
 
@@ -252,6 +287,95 @@ WITH behind AS (
 SELECT flows, count(*), sum(last + 1 - greatest(position, last + 1 - count))::bigint, min(appended_at),
     CASE WHEN last - count + 1 < position THEN last END AS cut
 FROM unclaimed GROUP BY flows, cut
+
+-- name: lane_group
+SELECT q.ordered, q.floor, g.start
+FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue WHERE g.number = $1
+
+-- name: lanes
+-- The partitions that have messages from $3 to $4, from name to name of the index, whatever lies in between.
+-- They begin at $5, or past $6 where it is given. A lane that was never claimed begins at $2.
+WITH RECURSIVE name AS (
+    (SELECT partition FROM forebay.block WHERE partition >= $5 ORDER BY partition, last LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT b.partition FROM forebay.block AS b
+        WHERE b.partition > name.partition ORDER BY b.partition, b.last LIMIT 1
+    )
+    FROM name WHERE name.partition IS NOT NULL
+), listed AS MATERIALIZED (
+    SELECT name.partition, coalesce((
+        SELECT position FROM forebay.lane WHERE grp = $1 AND partition = name.partition
+    ), $2) AS position
+    FROM name, LATERAL (
+        SELECT FROM forebay.block
+        WHERE partition = name.partition AND last BETWEEN $3 AND $4 ORDER BY partition, last LIMIT 1
+    ) AS kept
+    WHERE name.partition IS DISTINCT FROM $6 LIMIT $7
+)
+SELECT listed.partition, b.first, b.last, b.oldest_at, b.newest_at, b.messages,
+    b.unclaimed + c.remaining - c.handed AS waiting, c.handed, least(b.waiting_at, c.waiting_at) AS oldest_waiting_at
+FROM listed, LATERAL (
+    SELECT min(last - count + 1) AS first, max(last) AS last, min(appended_at) AS oldest_at,
+        max(appended_at) AS newest_at, sum(count)::bigint AS messages,
+        sum(greatest(0, last + 1 - greatest(last + 1 - count, listed.position)))::bigint AS unclaimed,
+        min(appended_at) FILTER (WHERE last >= listed.position) AS waiting_at
+    FROM forebay.block WHERE partition = listed.partition AND last BETWEEN $3 AND $4
+) AS b, LATERAL (
+    SELECT coalesce(sum(remaining), 0)::bigint AS remaining, coalesce(sum(handed), 0)::bigint AS handed,
+        min(at) FILTER (WHERE remaining > handed) AS waiting_at
+    FROM (
+        SELECT o.count - bit_count(o.done) AS remaining, coalesce(d.died_at, o.block_at) AS at,
+            CASE WHEN o.owner IS NULL THEN 0 ELSE bit_count(o.handed & ~o.done) END AS handed
+        FROM forebay.claim AS o LEFT JOIN forebay.dead_letter AS d ON d.grp = o.grp AND d.message_id = o.letter
+        WHERE o.grp = $1 AND o.partition = listed.partition AND (o.letter IS NOT NULL OR o.block_last >= $3)
+    ) AS claims
+) AS c
+
+-- name: lane_count
+WITH RECURSIVE name AS (
+    (SELECT partition FROM forebay.block WHERE partition >= '' ORDER BY partition, last LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT b.partition FROM forebay.block AS b
+        WHERE b.partition > name.partition ORDER BY b.partition, b.last LIMIT 1
+    )
+    FROM name WHERE name.partition IS NOT NULL
+)
+SELECT count(*) FROM name, LATERAL (
+    SELECT FROM forebay.block
+    WHERE partition = name.partition AND last BETWEEN $1 AND $2 ORDER BY partition, last LIMIT 1
+) AS kept
+
+-- name: enter_write
+SELECT forebay.enter_write($1, $2)
+
+-- name: write_records
+SELECT place, found FROM forebay.write_records($1, $2, $3, $4, $5, $6)
+
+-- name: records
+SELECT r.key, r.value, r.version, r.updated_at, r.expires_at
+FROM unnest($2::text[]) WITH ORDINALITY AS k (key, place), LATERAL (
+    SELECT * FROM forebay.record WHERE space = $1 AND key = k.key LIMIT 1
+) AS r
+WHERE r.expires_at IS NULL OR r.expires_at > coalesce($3, forebay.now_us())
+ORDER BY k.place
+
+-- name: scan_records
+-- From $2 on and before $3, but not $4 itself.
+SELECT key, value, version, updated_at, expires_at FROM forebay.record
+WHERE space = $1 AND key >= $2 AND key < $3 AND key <> $4
+    AND (expires_at IS NULL OR expires_at > coalesce($5, forebay.now_us()))
+ORDER BY key LIMIT $6
+
+-- name: trim_records
+WITH gone AS (
+    DELETE FROM forebay.record WHERE ctid = ANY (ARRAY(
+        SELECT ctid FROM forebay.record WHERE expires_at <= $1
+        ORDER BY expires_at LIMIT $2 FOR UPDATE SKIP LOCKED
+    )) RETURNING 1
+)
+SELECT count(*) FROM gone
 
 -- name: body
 SELECT body FROM forebay.block WHERE last = $1 AND appended_at = $2

@@ -1,4 +1,4 @@
-"""Retention in PostgreSQL: pieces by time are dropped whole, never row by row.
+"""Retention in PostgreSQL: pieces by time are dropped whole; row by row goes only what is small.
 
 A piece that somebody reads just now is left for the next round: dropping waits a moment at most, so
 that it never stands in the way of writers.
@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from forebay.log.postgres import records
 from forebay.log.values import Trimmed
 from forebay.model import Unavailable
 
@@ -54,7 +55,8 @@ async def trim(
         await connection.execute(sql["drop_stages"], at - remember_us)
         await connection.execute(sql["drop_owners"], at - remember_us)
         await connection.execute(sql["trim_letters"], at - remember_us)
-    return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed)
+    expired = await records.trim(database, sql, at)
+    return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed, records=expired)
 
 
 async def _drop(database: Database, sql: Mapping[str, str], parent: str, lower: int, now: int | None) -> int:

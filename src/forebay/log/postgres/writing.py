@@ -2,7 +2,7 @@
 
 The function wants appends by queue and settlements by group and claim, so that locks are taken in one
 order; within a queue or a claim the order of the items is kept. Settlements that come twice under one id
-are written once, and answered twice.
+are written once, and answered twice. Records come after it: here only their commit's id is remembered.
 """
 
 from __future__ import annotations
@@ -57,7 +57,11 @@ async def write(
     appends = [(i, n, intake) for i, item in enumerate(items) for n, intake in enumerate(item.appends)]
     appends.sort(key=lambda entry: entry[2].queue)
     firsts: dict[bytes, int] = {}
-    settlers = [i for i, item in enumerate(items) if item.settlements and firsts.setdefault(item.id, i) == i]
+    settlers = [
+        i
+        for i, item in enumerate(items)
+        if (item.settlements or item.records) and firsts.setdefault(item.id, i) == i
+    ]
     settlements = [
         (k, n, s) for k, i in enumerate(settlers, start=1) for n, s in enumerate(items[i].settlements)
     ]
@@ -67,7 +71,7 @@ async def write(
         lazy,
         _are_plain([intake for _, _, intake in appends]),
         now,
-        *_ids_between(ids),
+        *ids_between(ids),
         *_append_columns([intake for _, _, intake in appends]),
         [UUID(bytes=items[i].id) for i in settlers],
         [k for k, _, _ in settlements],
@@ -124,7 +128,7 @@ def _are_plain(intakes: list[Intake]) -> bool:
     )
 
 
-def _ids_between(ids: list[bytes]) -> tuple[int, int]:
+def ids_between(ids: list[bytes]) -> tuple[int, int]:
     """A time before which none of these ids can have been written, and the newest of their own times."""
     times = [id_time(i) for i in ids]
     known = [t for t in times if t is not None]
