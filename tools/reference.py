@@ -245,7 +245,8 @@ def _rows(struct: type[msgspec.Struct], docs: dict[str, str]) -> Iterator[str]:
 
 def _fields(struct: type[msgspec.Struct], docs: dict[str, str]) -> Iterator[tuple[str, Any, str]]:
     for field in msgspec.structs.fields(struct):
-        yield field.name, field.default, docs.get(field.name, "")
+        made = field.default_factory is not msgspec.NODEFAULT
+        yield field.name, field.default_factory() if made else field.default, docs.get(field.name, "")
 
 
 def _field_docs(struct: type[msgspec.Struct]) -> dict[str, str]:

@@ -355,6 +355,14 @@ class LogMachine(RuleBasedStateMachine):
         if len(kinds) > 1:
             self.settle_from(before, kinds, seconds)
 
+    @rule(pick=picks, owner=owners, room=rooms, partition=st.sampled_from(PARTITIONS), seconds=waits)
+    def due_partition(self, pick: int, owner: str, room: Room, partition: str, seconds: int) -> None:
+        """Wait, and take what is due of one partition."""
+        both = self.pick_group(pick, "deferred", ordered=True)
+        self.rig.clock.advance(seconds=seconds)
+        expected = self.run(self.oracle.due(both.oracle, owner, room, partition=partition))
+        self.keep(expected, self.run(self.subject.due(both.subject, owner, room, partition=partition)))
+
     def settle_from(self, before: int, kinds: list[str], seconds: int) -> None:
         """Settle the claims that came last."""
         latest = range(len(self.claims) - before)

@@ -160,3 +160,19 @@ async def test_a_queue_made_again_goes_on_counting(rig: Rig) -> None:
     group = await rig.log.create_group(again, "workers")
     assert sequences(await push(rig.log, again, "c")) == [3]
     assert [claim.block.decode().payloads for claim in await take(rig.log, group)] == [[b"c"]]
+
+
+async def test_labels_are_kept_as_they_are(rig: Rig) -> None:
+    labels = {"team": "blue", "nested": {"b": [1, 2.5, None, True], "aa": "\N{SNOWMAN}"}, "n": 1 << 60}
+    queue = await rig.log.create_queue("orders", {"labels": labels})
+    assert queue.settings.labels == labels
+    assert (await rig.log.queue("orders")).settings.labels == labels
+    await push(rig.log, queue, "a")
+    await rig.log.configure_queue("orders", {"keep_seconds": 5.0})
+    assert (await rig.log.queue("orders")).settings.labels == labels
+    changed = await rig.log.configure_queue("orders", {"labels": {"team": "red"}})
+    assert changed == await rig.log.queue("orders")
+    assert changed.settings.labels == {"team": "red"}
+    with pytest.raises(Rejected, match="labels"):
+        await rig.log.configure_queue("orders", {"labels": {"a": "x" * (16 << 10)}})
+    assert (await rig.log.queue("orders")) == changed

@@ -215,6 +215,11 @@ def test_queues_are_made_changed_paused_listed_and_deleted(speaker: Speaker) -> 
     changed = speaker.ask("PATCH", speaker.path, {"retries_max": 3})
     assert (changed["settings"]["retries_max"], changed["settings"]["visibility_seconds"]) == (3, 300)
     speaker.wire.ask("PATCH", speaker.path, {"retries_max": 4}, {"If-Match": etag}).problem(412)
+    labels = {"team": "blue", "a": {"z": [1], "b": None}}
+    labelled = speaker.answer("PATCH", speaker.path, {"labels": labels})
+    shown = speaker.answer("GET", speaker.path)
+    assert shown.headers["etag"] == labelled.headers["etag"]
+    assert speaker.ask("GET", speaker.path)["settings"]["labels"] == labels
     speaker.push(1)
     assert speaker.post(f"{speaker.path}/pause")["settings"]["paused"] is True
     assert speaker.take(wait_seconds=0) == []

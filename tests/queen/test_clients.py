@@ -198,7 +198,7 @@ async def test_consume_each_retries_what_its_handler_throws_at(queen: Any, name:
     await until(lambda: seen.count(2) >= 3 and 3 in seen, "the retries")
     stop.set()
     await consuming
-    assert seen.count(2) == 3
+    assert (seen.count(2), seen.count(3)) == (3, 1)
 
 
 async def test_a_lease_that_is_renewed_keeps_its_messages(queen: Any, name: Name) -> None:
@@ -240,7 +240,8 @@ async def test_messages_that_are_buffered_come_when_the_buffer_is_flushed(queen:
     for n in range(25):
         await queen.queue(queue).buffer({"message_count": 10, "time_millis": 60_000}).push([{"data": n}])
     await queen.flush_all_buffers()
-    assert datas(await pop_all(lambda: queen.queue(queue).batch(50), 25)) == list(range(25))
+    # The older client sends its buffers side by side, and in any order.
+    assert sorted(datas(await pop_all(lambda: queen.queue(queue).batch(50), 25))) == list(range(25))
 
 
 @pytest.mark.parametrize("odd", ["with space", "a/b/c", "100% sure", "ümläut€", "q?x=1&y#z"])

@@ -179,8 +179,8 @@ class Log(Protocol):
         """The next messages of a group, held by `owner` from now on.
 
         Whole blocks as long as they fit in `room`; the first is cut to fit. `partition` asks an ordered
-        queue for one partition. The caller has the blocks from message id `known` on: their bodies are
-        left out (empty), and not checked.
+        queue for one partition, of which something may be out already, if all of that is with `owner`. The
+        caller has the blocks from message id `known` on: their bodies are left out (empty), and not checked.
         """
         ...
 
@@ -195,10 +195,13 @@ class Log(Protocol):
         """
         ...
 
-    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
+    async def due(
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+    ) -> Claimed:
         """Deferred messages whose time has come, and claims that were given back, by their time.
 
-        `next_due_at` says when the next of them comes, if any is left: now, when there was no room.
+        `partition` asks for those of one partition only. `next_due_at` says when the next of them comes, if
+        any is left: now, when there was no room.
         """
         ...
 

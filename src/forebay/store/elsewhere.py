@@ -6,7 +6,7 @@ the claim may settle it, so the token from the log is as good as the lease of th
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from forebay.log.values import Claim
@@ -31,16 +31,20 @@ def tickets_of(claims: Iterable[Claim], ids: Iterable[int], since: int, epoch: s
     return found
 
 
-def late_of(held: Mapping[Lease, Sequence[int]], claims: Iterable[Claim]) -> dict[Lease, list[int]]:
-    """What the log doesn't hold for these leases any more, given all claims that it does; by lease."""
-    by_token = {claim.token: claim for claim in claims}
+def late_of(
+    held: Mapping[Lease, Sequence[int]], claims: Iterable[Claim], gone: Collection[int]
+) -> dict[Lease, list[int]]:
+    """What of these leases is finished, given claims as they are now, and the tokens of those that are gone.
+
+    By lease; the offsets in its claim.
+    """
+    done = {claim.token: set(bitmap.indexes(claim.done)) for claim in claims}
     late: dict[Lease, list[int]] = {}
     for lease, offsets in held.items():
-        claim = by_token.get(lease.claim)
-        if claim is None or (claim.first, claim.count) != (lease.first, lease.count):
+        if lease.claim in gone:
             late[lease] = list(offsets)
-        elif gone := set(bitmap.indexes(claim.done)).intersection(offsets):
-            late[lease] = sorted(gone)
+        elif finished := done.get(lease.claim, set()).intersection(offsets):
+            late[lease] = sorted(finished)
     return late
 
 

@@ -67,6 +67,9 @@ class Rounds:
             for tier in window.tiers.all:
                 with suppress(Unavailable):
                     await tier.give_back_lost(owners)
+            if self._shared or not all(owner.name.startswith(self._name) for owner in owners):
+                with suppress(Unavailable):  # others work on this log
+                    await window.notice()
 
     async def _follow(self, queue: Queue) -> None:
         """See which groups of a queue were sent elsewhere."""

@@ -13,14 +13,14 @@ from dataclasses import dataclass
 from typing import Final
 
 from forebay.log.seam import Log, LogAway
-from forebay.log.values import Claim, Group, QueueSettings, Settlement
+from forebay.log.values import Claim, Group, Mark, QueueSettings, Settlement
 from forebay.model import Clock, Message, Unavailable, UnknownGroup, bitmap, mint
 from forebay.store.elsewhere import ASKED_STEP, late_of, tickets_of
 from forebay.store.giving_up import without_start
 from forebay.store.handing import lost_of, unmark, wanted_of
 from forebay.store.settling import Verdict, expiry_of, nameless, settlement_of, singly, withdrawal_of
 from forebay.store.tier import Tier
-from forebay.store.tiers import Tiers
+from forebay.store.tiers import SECOND, Tiers
 from forebay.store.values import Ticket
 from forebay.warm.seam import WarmAway
 from forebay.warm.values import Lease, Leased
@@ -30,6 +30,12 @@ EXPIRED_SECONDS: Final = 5.0
 EXPIRED_STEP: Final = 1_000
 RECALLED_STEP: Final = 16
 """So many blocks are read at once to bury messages that their callers did not bring."""
+NOTICED_SECONDS: Final = 5.0
+"""What is out for so long may have been settled by another server."""
+NOTICED_STEP: Final = 64
+"""So many leases are looked at in one go, since their blocks are read for it."""
+OUT_MAX: Final = 1_000
+"""Of so many leases that are out."""
 
 _Wanted = Mapping[Lease, Sequence[int]]
 _Recalled = tuple[Mapping[Lease, Mapping[int, Message]], Collection[Lease]]
@@ -52,9 +58,9 @@ class Plan:
 class Settler:
     """See the module. It tells the window what that means for it.
 
-    `freed`: so many messages are off the shelf, and so many partitions may be handed out again; `readied`: so
-    many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid;
-    `returned`: messages of these leases go back to the log.
+    `freed`: so many messages are off the shelf, and these partitions may be handed out again; `readied`: so
+    many are ready; `come_due`: something of these partitions comes back at a time; `later`: what is owed is
+    to be paid; `returned`: messages of these leases go back to the log.
     """
 
     def __init__(
@@ -65,9 +71,9 @@ class Settler:
         tiers: Tiers,
         settings: QueueSettings,
         *,
-        freed: Callable[[int, int], None],
+        freed: Callable[[int, Collection[str]], None],
         readied: Callable[[int], None],
-        come_due: Callable[[int], None],
+        come_due: Callable[[int, Collection[str]], None],
         later: Callable[[float], None],
         returned: Callable[[Iterable[Lease]], None],
     ) -> None:
@@ -84,6 +90,7 @@ class Settler:
         self._owed: dict[Lease, tuple[Settlement, list[int]]] = {}
         self._elsewhere: str | None = None
         """The epoch of leases that no shelf of ours gave out. Nobody can guess it."""
+        self._noticed = 0
 
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
         """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
@@ -133,25 +140,55 @@ class Settler:
 
     async def drop_late(self, plan: Plan) -> list[int]:
         """Take off the shelf what the log no longer lets us settle, of a plan that it refused; the ids."""
-        tokens = sorted({lease.claim for lease in plan.held})
-        claims: list[Claim] = []
-        with suppress(UnknownGroup):  # it was deleted: all are late
-            for begin in range(0, len(tokens), RECALLED_STEP):
-                claims += await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP])
-        late = late_of(plan.held, claims)
+        late = await self._late(plan.held)
         if late:
             await self._forget(plan.tier, late, ())
         return [lease.first + o for lease, offsets in late.items() for o in offsets]
 
+    async def notice(self, tier: Tier) -> None:
+        """Take off the shelf what another server has settled (see `tickets`).
+
+        Some of what is out for a while is looked at, by turns; the rest waits for its lease to expire.
+        """
+        until = self._clock.now() - int(NOTICED_SECONDS * SECOND)
+        out = [p for p in await tier.warm.running(tier.shelf, OUT_MAX) if p.since <= until]
+        begin = self._noticed if self._noticed < len(out) else 0
+        self._noticed = begin + NOTICED_STEP
+        late = await self._late(wanted_of(out[begin : self._noticed]))
+        if late:
+            await self._forget(tier, late, ())
+
+    async def _late(self, held: _Wanted) -> dict[Lease, list[int]]:
+        """What of this the log no longer lets us settle."""
+        sizes = {lease.claim: lease.count for lease in held}
+        tokens, claims = sorted(sizes), list[Claim]()
+        try:
+            for begin in range(0, len(tokens), RECALLED_STEP):
+                claims += await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP])
+        except UnknownGroup:
+            return {lease: list(offsets) for lease, offsets in held.items()}
+        missing = sorted(sizes.keys() - {claim.token for claim in claims})
+        # What has expired is not recalled, and may be held nevertheless. A mark that says nothing tells.
+        late = await self._log.mark([Mark(self._group.number, token, sizes[token]) for token in missing])
+        return late_of(held, claims, {missing[i] for i in late})
+
     async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
         """Tickets for messages that are out under leases that were given out elsewhere."""
-        self._elsewhere = self._elsewhere or mint().hex()
+        if self._elsewhere is None:
+            await self._show_up()
+            self._elsewhere = mint().hex()
         found: dict[int, Ticket] = {}
         for begin in range(0, len(ids), ASKED_STEP):
             asked = ids[begin : begin + ASKED_STEP]
             claims = await self._log.holding(self._group, asked)
             found.update(tickets_of(claims, asked, since, self._elsewhere))
         return found
+
+    async def _show_up(self) -> None:
+        """Let other servers know that we are there, and may settle what they handed out."""
+        if self._tiers.shared is None:
+            await self._tiers.own.open()
+            await self._tiers.own.beat()
 
     async def _settle(self, tier: Tier, verdicts: Mapping[Lease, Verdict]) -> list[int]:
         plan = await self._plan(tier, verdicts, self._recall_or_wait)
@@ -267,10 +304,11 @@ class Settler:
         except WarmAway:
             self._tiers.fall_back()  # what the shelf still holds of it is refused when it is marked
         here = gone if self._elsewhere is None else self._here(gone)
-        self._freed(sum(map(len, here.values())), len(gone) if tier.shelf.ordered else 0)
+        partitions = [lease.partition or "" for lease in gone] if tier.shelf.ordered else ()
+        self._freed(sum(map(len, here.values())), partitions)
         due = [d.due_at for s in settlements for d in s.deferred]
         if due:
-            self._come_due(min(due))
+            self._come_due(min(due), ())
 
     async def _take_along(self, plan: Plan) -> dict[Lease, list[int]]:
         """Send the rest of the partitions of which something went back after it; what went, by lease.
@@ -336,7 +374,8 @@ class Settler:
         for tier, mine in self._tiers.split({lease: offsets for lease, (_, offsets) in owed.items()}):
             with suppress(WarmAway):
                 await tier.warm.finish(tier.shelf, mine)
-        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred))
+        partitions = {lease.partition or "" for lease in owed}
+        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred), partitions)
 
     async def _release(self, wanted: Mapping[Lease, Sequence[int]]) -> list[int]:
         """Make tasks of an unordered queue ready again, unused; returns the ids whose lease was lost."""

@@ -9,7 +9,7 @@ the whole seam in one place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from os import getpid
@@ -47,9 +47,16 @@ from forebay.model import (
     cancel,
     queue_of,
 )
-from forebay.store.asking import checked_begin, checked_count, raise_for_lost
+from forebay.store.asking import (
+    check_ordered,
+    checked_begin,
+    checked_count,
+    checked_partitions,
+    raise_for_lost,
+)
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
+from forebay.store.picking import picked
 from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
@@ -72,7 +79,7 @@ from forebay.store.values import (
     Ticket,
     Whereabouts,
 )
-from forebay.store.waiting import in_turn, names_of, take
+from forebay.store.waiting import Source, in_turn, names_of, take
 from forebay.store.whereabouts import look
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
@@ -276,7 +283,7 @@ class LogStore:
         if not messages:
             raise Rejected("there is no task to put", hint="give one or more")
         block = Block.of(messages, id=id, created_at=self._clock.now())
-        return (await self._append(Append.of(held, block))).ids()
+        return (await self._append(held, Append.of(held, block))).ids()
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
@@ -284,13 +291,14 @@ class LogStore:
         Whoever has the block encoded and checked gives it as `body`.
         """
         held = await self._queue(queue)
-        return await self._append(Append(held.number, block, body) if body else Append.of(held, block))
+        append = Append(held.number, block, body) if body else Append.of(held, block)
+        return await self._append(held, append)
 
-    async def _append(self, append: Append) -> Appended:
+    async def _append(self, queue: Queue, append: Append) -> Appended:
         receipt = await self.log.commit([append])
         (appended,) = receipt.appended
         self._remember(append, appended)
-        await self.announce(append.queue)
+        await self.announce(append.queue, append.block.partition_table if queue.settings.ordered else None)
         return appended
 
     def _remember(self, append: Append, appended: Appended) -> None:
@@ -299,14 +307,17 @@ class LogStore:
         if tail is not None and appended.count == len(append.block) and not appended.known:
             tail.add(appended.first, append.block)
 
-    async def announce(self, queue: int) -> None:
-        """Tell whoever waits, here and elsewhere, that something new is in the log."""
+    async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
+        """Tell whoever waits, here and elsewhere, that something new is in the log.
+
+        In these partitions, where they are known and matter: in an ordered queue.
+        """
         for window in self._windows.values():
             if window.group.queue == queue:
-                window.nudge()
+                window.hear(filled=False, partitions=partitions)
         if self._shared is not None:
             with suppress(Unavailable):
-                await self._shared.announce(queue)
+                await self._shared.announce(queue, partitions)
 
     async def get_task(
         self,
@@ -317,17 +328,37 @@ class LogStore:
         worker: str | None = None,
         wait_seconds: float = 0.0,
         visibility_seconds: float | None = None,
+        partition: str | None = None,
+        partitions_max: int | None = None,
     ) -> list[Task]:
         """Take up to `count` tasks; nobody else gets them until the visibility timeout.
 
         Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
         several queues, those that are named take turns in being asked first.
+
+        Ordered queues: `partition` names the only one to take from; while it is out with another worker of
+        the group there is nothing. `partitions_max` is from how many they come at most; of those, as many as
+        there are.
         """
         checked_count(count)
-        windows = in_turn([await self._window(name, group) for name in names_of(queue)])
-        sources = [(w, _seconds(visibility_seconds, w.queue.settings.visibility_seconds)) for w in windows]
+        names = checked_partitions(names_of(queue), partition, partitions_max)
+        windows = in_turn([await self._window(name, group) for name in names])
+        for window in windows:
+            check_ordered(window.queue, partition, partitions_max)
+        seconds = [_seconds(visibility_seconds, w.queue.settings.visibility_seconds) for w in windows]
+        with picked(windows, partition, partitions_max) as sources:
+            return await self._take(windows, zip(sources, seconds, strict=True), count, worker, wait_seconds)
+
+    async def _take(
+        self,
+        windows: Sequence[Window],
+        sources: Iterable[tuple[Source, float]],
+        count: int,
+        worker: str | None,
+        wait_seconds: float,
+    ) -> list[Task]:
         try:
-            return await take(sources, count, worker or self._worker, wait_seconds)
+            return await take(list(sources), count, worker or self._worker, wait_seconds)
         except UnknownGroup:
             await self._drop_deleted(windows)
             raise
@@ -423,7 +454,7 @@ class LogStore:
         Where the blocks are now, and which of their messages were there before. LeaseLost names the tasks
         that came too late: nothing was changed then, and the others are still the caller's. After
         `Unavailable` nobody knows whether it happened. `id` (16 bytes, see `mint`) makes the call
-        repeatable, with the same blocks and tasks.
+        repeatable, with the same tasks, and blocks of the same ids.
         """
         ballot, tasks = Ballot(self._worker), list(done)
         ballot.done(tasks)
@@ -675,11 +706,11 @@ class LogStore:
         self._by_group.pop(window.group.number, None)
         await window.close()
 
-    def _heard(self, queue: int, group: int | None) -> None:
+    def _heard(self, queue: int, group: int | None, partitions: Collection[str] | None) -> None:
         """A server has put something, or has filled a shelf."""
         for window in self._windows.values():
             if window.group.queue == queue and group in (None, window.group.number):
-                window.hear(filled=group is not None)
+                window.hear(filled=group is not None, partitions=partitions)
 
     def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:
         begins, seconds = checked_begin(start_time, delay)

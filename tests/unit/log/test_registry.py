@@ -3,6 +3,7 @@
 import pytest
 
 from forebay.log.registry import (
+    LABELS_BYTES_MAX,
     change_settings,
     check_number,
     merge_settings,
@@ -11,6 +12,14 @@ from forebay.log.registry import (
 )
 from forebay.log.values import QueueSettings
 from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected
+
+
+def nested(depth: int) -> list[object]:
+    """Lists within lists."""
+    found: list[object] = []
+    for _ in range(depth):
+        found = [found]
+    return found
 
 
 def test_no_changes_leave_the_settings_alone() -> None:
@@ -50,11 +59,37 @@ def test_a_setting_like_no_other_lists_them_all() -> None:
         {"keep_seconds": None},
         {"ordered": "yes"},
         {"keep_seconds": "5"},
+        {"labels": None},
+        {"labels": [1]},
+        {"labels": {"a": b"bytes"}},
+        {"labels": {"a": (1, 2)}},
+        {"labels": {"a": {1: 2}}},
+        {"labels": {"a": float("nan")}},
+        {"labels": {"a": "\ud800"}},
+        {"labels": {"a": ["nul\0"]}},
+        {"labels": {"nul\0": 1}},
+        {"labels": {"a": object()}},
+        {"labels": {"a": nested(5_000)}},
     ],
 )
 def test_a_bad_setting_is_rejected(changes: dict[str, object]) -> None:
     with pytest.raises(Rejected):
         merge_settings(QueueSettings(), changes)
+
+
+def test_labels_are_replaced_whole() -> None:
+    labels = {"a": [1, 2.5, None, True, {"b": "\N{SNOWMAN}"}], "c": "d"}
+    merged = merge_settings(QueueSettings(), {"labels": labels})
+    assert merged.labels == labels
+    assert merge_settings(merged, {"keep_seconds": 1}).labels == labels
+    assert merge_settings(merged, {"labels": {"e": 1}}).labels == {"e": 1}
+
+
+def test_labels_have_a_limit() -> None:
+    room = LABELS_BYTES_MAX - len('{"a":""}')
+    assert merge_settings(QueueSettings(), {"labels": {"a": "x" * room}}).labels
+    with pytest.raises(Rejected, match="16385 bytes of JSON, over 16Ki"):
+        merge_settings(QueueSettings(), {"labels": {"a": "x" * (room + 1)}})
 
 
 def test_order_is_fixed_once_there_is_a_queue() -> None:

@@ -67,6 +67,7 @@ class Found:
     task: Task | Ticket | None = None
     error: str | None = None
     buried: bool = False
+    comes_back: bool = False
     released: bool = False
 
 
@@ -208,11 +209,13 @@ def verdicts_of(desk: Desk, found: Sequence[Found]) -> Verdicts:
         if status in _DONE:
             verdicts.done.append(one.task)
         elif status == "retry":
+            one.comes_back = True
             verdicts.release.append(one.task)
         elif status == "dlq" or (status == "failed" and attempts_of(one.task) >= options.retry_limit):
             one.buried = True
             verdicts.bury.append(Burial(one.task, reason))
         elif status == "failed":
+            one.comes_back = True
             verdicts.retry.append(Retry(one.task, now + options.retry_delay * _MILLISECOND))
         else:
             one.task, one.error = None, f"unknown status {one.item.status[:32]!r}"
@@ -228,10 +231,17 @@ def finished(call: Call, found: Sequence[Found]) -> None:
     """Forget what was settled, and count it."""
     desk = call.desk
     good = [one for one in found if one.task is not None and one.error is None]
+    leases = {one.place: desk.hands.lease(one.place) for one in good if one.place is not None}
     freed = desk.hands.settled(one.place for one in good if one.place is not None)
     last = {one.partition: one for one in good}
     for partition, one in last.items():
         one.released = partition is not None and (partition.queue, partition.name) in freed
+    for place, lease in leases.items():
+        if lease is not None:
+            desk.abandoned.heard(lease, place.queue, place.partition)
+    for one in good:
+        if one.place is not None and one.comes_back and (lease := leases[one.place]) is not None:
+            desk.abandoned.failed(lease, one.place.queue, one.place.partition)
     counts = call.context.counters.messages
     for one in good:
         status = one.item.status.lower()

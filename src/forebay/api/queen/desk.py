@@ -11,6 +11,7 @@ from collections.abc import Collection, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
+from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.maintenance import Maintenance
@@ -22,6 +23,7 @@ from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
+from forebay.store.values import Task
 
 if TYPE_CHECKING:
     from forebay.api.context import Context
@@ -38,6 +40,7 @@ class Desk:
         self.context = context
         self.directory = Directory(lambda: self.store.log)
         self.hands = Hands()
+        self.abandoned = Abandoned(self.hands, self._release)
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)
@@ -54,6 +57,9 @@ class Desk:
         store = self.context.store
         assert isinstance(store, LogStore), "a server works on a log"
         return store
+
+    async def _release(self, tasks: Sequence[Task]) -> None:
+        await self.store.release(tasks)
 
     async def _ledger(self) -> Stats:
         return await self.store.ledger()

@@ -71,6 +71,11 @@ class Hands:
             return None
         return hand.tasks[place]
 
+    def lease(self, place: Place) -> str | None:
+        """The lease under which a message is out."""
+        hand = self._by_place.get(place)
+        return None if hand is None else hand.lease
+
     def is_out(self, place: Place) -> bool:
         """Whether the message is out under any lease."""
         return place in self._by_place

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Final
 import msgspec
 from msgspec import Meta
 
-from forebay.api.answers import Answer, encode_json
+from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.routing import Route
 from forebay.log.values import Queue
@@ -109,7 +109,8 @@ def _headers(queue: Queue) -> list[tuple[bytes, bytes]]:
 
 
 def _etag(queue: Queue) -> str:
-    seen = encode_json(msgspec.structs.astuple(queue))
+    # In one order: a log may give labels back in another order than they came in.
+    seen = msgspec.json.encode(msgspec.structs.astuple(queue), order="deterministic")
     return f'"{sha256(seen).hexdigest()[:16]}"'
 
 

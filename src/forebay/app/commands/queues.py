@@ -224,6 +224,8 @@ def _print_queue(queue: Queue, *, as_json: bool) -> None:
 
 
 def _shown(value: object) -> object:
+    if isinstance(value, dict):
+        return msgspec.json.encode(value).decode()
     return "none" if value is None else value if isinstance(value, bool) else str(value)
 
 
@@ -240,7 +242,17 @@ def parse_settings(pairs: Iterable[tuple[str, str]]) -> dict[str, Any]:
     return found
 
 
+def _labels(text: str) -> object:
+    try:
+        return msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        hint = """give an object of JSON, as labels={"team": "blue"}"""
+        raise Rejected(f"setting labels is not JSON: {error}", hint=hint) from error
+
+
 def _value(name: str, text: str) -> object:
+    if name == "labels":
+        return _labels(text)
     lowered = text.lower()
     if lowered in ("none", "null", ""):
         return None

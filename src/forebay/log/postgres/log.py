@@ -361,11 +361,13 @@ class PostgresLog:
         async with self._database.connection() as connection:
             return await write_marks(connection, marks)
 
-    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
+    async def due(
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+    ) -> Claimed:
         Space(room)
         return await self._claimed(
             group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
-            None, None, [],
+            None, None, [], partition,
         )  # fmt: skip
 
     async def heartbeat(self, owner: str) -> None:
@@ -386,7 +388,7 @@ class PostgresLog:
         silent = _micros(silent_seconds)
         return await self._claimed(
             group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
-            list(of), silent, list(besides),
+            list(of), silent, list(besides), None,
         )  # fmt: skip
 
     async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:

@@ -200,7 +200,7 @@ SELECT * FROM forebay.claim_next($1, $2, $3, $4, $5, $6)
 SELECT * FROM forebay.claim_ordered($1, $2, $3, $4, $5, $6, $7)
 
 -- name: take_over
-SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: set_aside
 SELECT forebay.set_aside($1, $2, $3)

@@ -247,10 +247,13 @@ class SqliteLog:
     async def _mark(self, marks: Sequence[Mark]) -> list[int]:
         return await self._write(lambda tx: handing.mark(tx, marks), durable=False)
 
-    async def due(self, group: Group, owner: str, room: Room = _ROOM) -> Claimed:
-        return await self._write(
-            lambda tx: handing.due(tx, group, owner, room, self._clock.now()), durable=False
-        )
+    async def due(
+        self, group: Group, owner: str, room: Room = _ROOM, *, partition: str | None = None
+    ) -> Claimed:
+        def step(tx: Transaction) -> Claimed:
+            return handing.due(tx, group, owner, room, partition=partition, now=self._clock.now())
+
+        return await self._write(step, durable=False)
 
     async def heartbeat(self, owner: str) -> None:
         await self._write(lambda tx: tx.run("beat", owner, self._clock.now()), durable=False)

@@ -227,8 +227,22 @@ LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id =
 WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2
 ORDER BY c.due_at, c.first, c.count
 
+-- name: partition_due_claims
+SELECT
+    c.token, c.first, c.count, c.remaining, c.block_last, c.start_time, c.prev_start_time,
+    c.attempts, c.partition, c.done, c.handed, coalesce(length(d.body), b.size), c.letter
+FROM claim AS c INDEXED BY claim_partition
+LEFT JOIN block AS b ON b.last = c.block_last
+LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id = c.letter
+WHERE c.group_number = ?1 AND c.partition = ?2 AND c.owner IS NULL AND c.due_at <= ?3
+ORDER BY c.due_at, c.first, c.count
+
 -- name: next_due
 SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1
+
+-- name: partition_next_due
+SELECT min(due_at) FROM claim INDEXED BY claim_partition
+WHERE group_number = ?1 AND partition = ?2 AND owner IS NULL
 
 -- name: owner_claims
 SELECT
@@ -346,6 +360,10 @@ WHERE group_number = ?1 AND ready IS NOT NULL ORDER BY ready LIMIT 1
 
 -- name: busy_lane
 SELECT 1 FROM claim WHERE group_number = ?1 AND partition = ?2 LIMIT 1
+
+-- name: lane_elsewhere
+SELECT 1 FROM claim INDEXED BY claim_partition
+WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 LIMIT 1
 
 -- name: lane_blocks
 SELECT

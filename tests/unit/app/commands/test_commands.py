@@ -240,6 +240,12 @@ def test_settings_are_written_as_people_write_them() -> None:
     }  # fmt: skip
 
 
+def test_labels_are_written_as_json() -> None:
+    assert parse_settings([("labels", '{"team": "blue", "none": null}')]) == {
+        "labels": {"team": "blue", "none": None}
+    }
+
+
 @pytest.mark.parametrize(
     ("name", "value", "words"),
     [
@@ -247,6 +253,7 @@ def test_settings_are_written_as_people_write_them() -> None:
         ("zzz", "1", "there are ordered, dedupe_seconds"),
         ("visibility_seconds", "soon", "not a duration"),
         ("retries_max", "many", "give a number"),
+        ("labels", "{blue}", "give an object of JSON"),
     ],
 )
 def test_a_bad_setting_is_named(name: str, value: str, words: str) -> None:
