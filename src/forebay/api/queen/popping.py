@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forebay.api.answers import Answer
+from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.hands import transaction_of
@@ -141,6 +142,8 @@ async def _patiently(call: Call, waiting: Any) -> None:
     job = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait([watching, job], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            raise Gone
     finally:
         watching.cancel()
         job.cancel()
