@@ -11,6 +11,7 @@ import pytest
 
 from forebay.api.context import Context
 from forebay.api.queen.maintenance import SPACE
+from forebay.api.queen.messages import PushItem, headers_of
 from forebay.api.serving import HttpServer, listen
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
@@ -50,10 +51,10 @@ async def started(log: SlowLog, folder: Path) -> AsyncIterator[tuple[Failover, H
             await running
 
 
-async def spool(folder: Path) -> None:
+async def spool(folder: Path, queue: str = "q", headers: dict[str, str] | None = None) -> None:
     """Leave a message in the spool, as a server that was killed."""
     async with await Failover.open(RealDisk(folder), QUICK) as failover:
-        await failover.push("q", Block.of([Message(b"1")]), None)
+        await failover.push(queue, Block.of([Message(b"1", headers=headers)]), None)
 
 
 async def rounds(failover: Failover, count: int = 5) -> None:
@@ -88,3 +89,18 @@ async def test_nothing_is_replayed_before_the_switch_is_seen(tmp_path: Path, is_
         assert failover.held == ("maintenance" if is_on else None)
         await rounds(failover)
         assert len(await log.read(queue)) == (0 if is_on else 1)
+
+
+async def test_a_queue_that_nobody_knew_while_the_log_was_away_is_ordered_if_it_is_one_of_queen_s(
+    tmp_path: Path,
+) -> None:
+    await spool(tmp_path, "theirs", headers_of(PushItem("theirs"), None, sealed=False, spooled=True))
+    await spool(tmp_path, "ours")
+    log = SlowLog()
+    log.may_answer.set()
+    async with started(log, tmp_path) as (failover, server):
+        async with asyncio.timeout(10):
+            await server.ready.wait()
+        await rounds(failover)
+        assert (await log.queue("theirs")).settings.ordered
+        assert not (await log.queue("ours")).settings.ordered

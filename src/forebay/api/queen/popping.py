@@ -118,8 +118,9 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
     call.wait_longer(wish.wait_seconds)
     while True:
         left = deadline - clock()
-        queues = [] if desk.maintenance.pop else await _queues(call, wish)
-        if desk.maintenance.pop:
+        paused = desk.maintenance.pop
+        queues = [] if paused else await _queues(call, wish)
+        if paused:
             await _patiently(call, desk.maintenance.pause(left))
             if not desk.maintenance.pop:
                 continue
