@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.integration.http_wire import ask
+from tests.integration.http_wire import Answer, ask
 from tests.servers import ForebayServer
 
 DEADLINE_SECONDS: Final = 30.0
@@ -18,9 +18,13 @@ class Caller:
     def __init__(self, server: ForebayServer) -> None:
         self._server = server
 
+    def ask_any(self, method: str, path: str, body: Any = None) -> Answer:
+        """The answer, whatever it is."""
+        return ask(self._server.port, method, path, body)
+
     def ask(self, method: str, path: str, body: Any = None, *, status: int | None = None) -> Any:
         """The answer; it has this status, or is a success."""
-        answer = ask(self._server.port, method, path, body)
+        answer = self.ask_any(method, path, body)
         good = answer.status < 300 if status is None else answer.status == status
         assert good, f"{answer.status}: {answer.body[:500]!r}"
         return answer.json() if answer.body else None

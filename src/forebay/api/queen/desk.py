@@ -19,6 +19,7 @@ from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
 from forebay.api.queen.room import Room
 from forebay.api.queen.sealing import Seal
+from forebay.api.queen.seen import Seen
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Rejected, Unavailable, UnknownQueue
@@ -44,6 +45,7 @@ class Desk:
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)
+        self.seen = Seen()
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
         self._groups: set[tuple[int, str]] = set()

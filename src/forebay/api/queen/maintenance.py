@@ -141,6 +141,7 @@ class SwitchForm(Body):
 
 async def show(call: Call) -> Answer:
     """How the switches stand, and what this server has in its spool."""
+    call.key.check("admin")  # it concerns the whole server, so a key for some queues doesn't do
     maintenance, failover = call.desk.maintenance, call.context.failover
     answer: dict[str, Any] = {"maintenanceMode": maintenance.push, "popMaintenanceMode": maintenance.pop}
     return Answer({**answer, **_buffer(failover)})
@@ -158,6 +159,7 @@ async def switch_push(call: Call) -> Answer:
 
 async def show_pop(call: Call) -> Answer:
     """Whether pops bring nothing."""
+    call.key.check("admin")
     return Answer(_pop_answer(on=call.desk.maintenance.pop))
 
 
@@ -170,6 +172,7 @@ async def switch_pop(call: Call) -> Answer:
 
 async def shared_state(call: Call) -> Answer:
     """What the servers of one log know of each other here: the switches, and when they were seen."""
+    call.key.check("admin")
     maintenance = call.desk.maintenance
     return Answer(
         {
@@ -183,6 +186,7 @@ async def shared_state(call: Call) -> Answer:
 
 
 async def _wanted(call: Call) -> bool:
+    call.key.check("admin")
     form = await read(call, SwitchForm)
     if form.enabled is None:
         raise Rejected("enabled is required", hint='send {"enabled": true}')
