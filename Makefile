@@ -13,7 +13,7 @@ QUEEN_VERSIONS := 0.15.0 2.6.0
 QUEEN_LOCKS := $(QUEEN_VERSIONS:%=tests/queen/clients/%.lock.txt)
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover lock format docs clean
+.PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover bench-queen race-queen lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -50,7 +50,7 @@ lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-log bench-store bench-server bench-failover ## all benchmarks
+bench: bench-log bench-store bench-server bench-failover bench-queen ## all benchmarks
 
 bench-log: setup ## benchmark of the logs
 	$(BIN)/python -m benchmarks.log
@@ -63,6 +63,12 @@ bench-server: setup ## benchmark of the server over HTTP
 
 bench-failover: setup ## benchmark of pushes and replay while the database is away
 	$(BIN)/python -m benchmarks.failover
+
+bench-queen: setup ## benchmark of a Queen MQ client (beside a Queen server, with QUEEN_URL=...)
+	$(BIN)/python -m benchmarks.queen
+
+race-queen: setup ## 16 producers and 16 consumers of Queen MQ for minutes: none lost, none twice, in order
+	$(BIN)/python -m tests.queen.race --seconds 60
 
 lock: setup ## resolve the dependencies anew, into the lock files
 	$(COMPILE) --upgrade --extra postgres --extra valkey --extra dev \
