@@ -22,6 +22,7 @@ from forebay.api.queen.readings import look
 from forebay.api.queen.room import Room
 from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
+from forebay.api.queen.seen import Seen
 from forebay.api.queen.subscriptions import Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
@@ -53,6 +54,7 @@ class Desk:
         self.census = Census(self)
         self.tally = Tally()
         self.samples = Samples(lambda: look(context), self.tally, context.clock, self.census.stats)
+        self.seen = Seen()
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
         self._groups: set[tuple[int, str]] = set()

@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forebay.api.answers import Answer
+from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.hands import transaction_of
@@ -71,7 +72,7 @@ async def pop(call: Call) -> Answer:
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         call.desk.tally.empty(queues)
-        return Answer(_nothing(wish, found=bool(queues)))
+        return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
     return Answer(await _answer(call, wish, tasks, payloads, queues))
 
 
@@ -118,9 +119,12 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
     call.wait_longer(wish.wait_seconds)
     while True:
         left = deadline - clock()
-        queues = [] if desk.maintenance.pop else await _queues(call, wish)
-        if desk.maintenance.pop:
-            await desk.maintenance.popping_again(left)
+        paused = desk.maintenance.pop
+        queues = [] if paused else await _queues(call, wish)
+        if paused:
+            await _patiently(call, desk.maintenance.pause(left))
+            if not desk.maintenance.pop:
+                continue
         elif not queues and left > 0:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
@@ -140,6 +144,8 @@ async def _patiently(call: Call, waiting: Any) -> None:
     job = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait([watching, job], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            raise Gone
     finally:
         watching.cancel()
         job.cancel()
@@ -193,8 +199,10 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
     )
     if seconds <= 0:
         return await taking
+    job = asyncio.create_task(taking)
+    call.desk.maintenance.interrupts(job)
     with call.desk.tally.parked([queue.number for queue in queues]):
-        return await waited(call, asyncio.create_task(taking), seconds)
+        return await waited(call, job, seconds)
 
 
 def _worker(call: Call) -> str:
@@ -234,7 +242,7 @@ async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Ta
     return [task for task in tasks if task.id not in gone]
 
 
-def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
+def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "success": found and wish.wait_seconds > 0,
         "queue": wish.queue,
@@ -244,7 +252,9 @@ def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
         "consumerGroup": shown_group(wish.group),
         "messages": [],
     }
-    if not answer["success"]:
+    if paused:
+        answer.update(success=True, paused=True)
+    elif not answer["success"]:
         answer["error"] = "no_available_partition" if wish.partition is None else "lease_held"
     if wish.autopilot:
         answer["autopilot"] = {"partitions": wish.partitions, "batch": wish.batch}

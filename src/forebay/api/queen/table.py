@@ -1,0 +1,41 @@
+"""All routes in Queen's format."""
+
+from forebay.api.queen import (
+    acking,
+    analytics,
+    configuring,
+    groups,
+    handling,
+    inspecting,
+    letters,
+    maintenance,
+    newest,
+    popping,
+    prometheus,
+    pushing,
+    regrouping,
+    resources,
+    statuses,
+    traces,
+    transacting,
+)
+
+ROUTES = (
+    *configuring.ROUTES,
+    *pushing.ROUTES,
+    *popping.ROUTES,
+    *acking.ROUTES,
+    *transacting.ROUTES,
+    *resources.ROUTES,
+    *inspecting.ROUTES,
+    *handling.ROUTES,
+    *letters.ROUTES,
+    *groups.ROUTES,
+    *regrouping.ROUTES,
+    *statuses.ROUTES,
+    *newest.ROUTES,
+    *analytics.ROUTES,
+    *prometheus.ROUTES,
+    *maintenance.ROUTES,
+    *traces.ROUTES,
+)
