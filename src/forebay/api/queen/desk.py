@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
+from forebay.api.queen.firing import Firing
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
@@ -55,6 +56,7 @@ class Desk:
         self.tally = Tally()
         self.samples = Samples(lambda: look(context), self.tally, context.clock, self.census.stats)
         self.seen = Seen()
+        self.firing = Firing(self)
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
         self._groups: set[tuple[int, str]] = set()
@@ -129,6 +131,7 @@ class Desk:
         self._listed_at = -_LIST_SECONDS
         await self.directory.forget(queue.number)
         await self.subscriptions.forget_queue(queue.number)
+        await self.firing.forget(queue.number)
         return existed
 
     async def wait_for_queues(self, seconds: float) -> None:

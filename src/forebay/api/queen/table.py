@@ -15,6 +15,7 @@ from forebay.api.queen import (
     pushing,
     regrouping,
     resources,
+    scheduling,
     statuses,
     traces,
     transacting,
@@ -38,4 +39,5 @@ ROUTES = (
     *prometheus.ROUTES,
     *maintenance.ROUTES,
     *traces.ROUTES,
+    *scheduling.ROUTES,
 )

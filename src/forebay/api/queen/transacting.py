@@ -1,4 +1,4 @@
-"""Transactions: pushes and acknowledgements over any queues and partitions, all or nothing.
+"""Transactions: pushes, acknowledgements and timers over any queues and partitions, all or nothing.
 
 Invariants: a transaction that is answered with `success` is durable as a whole; of one that isn't, nothing
 happened. It is fenced by the leases of what it acknowledges, also where its client names them only in
@@ -15,12 +15,15 @@ from msgspec import UNSET, UnsetType
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
+from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, Verdicts, find, finished, verdicts_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem
 from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
+from forebay.api.queen.scheduling import TRIES, Scheduling
+from forebay.api.queen.timers import TimerOp
+from forebay.log.seam import VersionConflict
 from forebay.log.values import Appended
 from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
 
@@ -39,6 +42,7 @@ class TransactionForm(Body):
 
     operations: list[Operation] | UnsetType = UNSET
     required_leases: list[str] = msgspec.field(default_factory=list)
+    timers: list[TimerOp] = msgspec.field(default_factory=list)
 
 
 async def transaction(call: Call) -> Answer:
@@ -52,6 +56,8 @@ async def transaction(call: Call) -> Answer:
     for one in found:
         if one.error is not None:
             return Answer(_failed(id, operations, f"ACK operation failed: {one.error}"))
+    scheduling = Scheduling(call, form.timers)
+    await scheduling.prepare()
     pieces = await pieces_of(call, [item for op in operations for item in _items(op)])
     verdicts = verdicts_of(desk, found)
     if verdicts.release or any(one.error for one in found):
@@ -62,11 +68,8 @@ async def transaction(call: Call) -> Answer:
         return Answer(_failed(id, operations, error.message))
     await _make_way(call, pieces)
     await enter(desk, pieces)
-    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
     try:
-        appended = await desk.store.transact(
-            blocks, done=verdicts.done, retry=verdicts.retry, bury=verdicts.bury
-        )
+        appended, timers = await _commit(call, pieces, verdicts, scheduling)
     except LeaseLost:
         return Answer(_failed(id, operations, f"ACK operation failed: {LEASE_OVER}"))
     except Conflict as error:
@@ -75,13 +78,38 @@ async def transaction(call: Call) -> Answer:
     for answer in appended:
         count(call, answer)
     results = await _results(call, operations, found, pieces, appended)
-    return Answer({"transactionId": id, "success": True, "results": results})
+    results += [{"type": "timer", "success": True, "error": None, **one} for one in timers]
+    indexed = [{"index": index, **one} for index, one in enumerate(results)]
+    return Answer({"transactionId": id, "success": True, "results": indexed})
+
+
+async def _commit(
+    call: Call, pieces: Sequence[Piece], verdicts: Verdicts, scheduling: Scheduling
+) -> tuple[list[Appended], list[dict[str, Any]]]:
+    """Write all of it; again, when a timer changed meanwhile, since then nothing was written."""
+    now = call.context.clock.now()
+    blocks = [(piece.queue, Block.of(piece.messages, created_at=now)) for piece in pieces]
+    for _ in range(TRIES):
+        planned = await scheduling.plan()
+        try:
+            appended = await call.desk.store.transact(
+                blocks,
+                done=verdicts.done,
+                retry=verdicts.retry,
+                bury=verdicts.bury,
+                records=planned.records,
+            )
+        except VersionConflict:
+            continue
+        scheduling.done()
+        return appended, planned.results
+    raise Conflict("others change these timers all the time", hint="try again")
 
 
 def _checked(form: TransactionForm) -> list[Operation]:
     if isinstance(form.operations, UnsetType):
         raise Rejected("operations array required", hint='send {"operations": [...]}')
-    if not form.operations:
+    if not form.operations and not form.timers:
         raise Rejected("operations array cannot be empty", hint="push or acknowledge something")
     if len(form.operations) > OPERATIONS_MAX:
         raise Rejected("too many operations", hint=f"send up to {OPERATIONS_MAX} at once")
@@ -177,7 +205,7 @@ async def _results(
         for _ in _items(operation):
             results.append(pushed[item])
             item += 1
-    return [{"index": index, **result} for index, result in enumerate(results)]
+    return results
 
 
 ROUTES: Final = (
