@@ -4,6 +4,7 @@ from forebay.api.queen import (
     acking,
     analytics,
     configuring,
+    fetching,
     groups,
     handling,
     inspecting,
@@ -40,4 +41,5 @@ ROUTES = (
     *maintenance.ROUTES,
     *traces.ROUTES,
     *scheduling.ROUTES,
+    *fetching.ROUTES,
 )
