@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
@@ -24,13 +25,13 @@ from forebay.api.queen.room import Room
 from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
-from forebay.api.queen.subscriptions import Subscriptions, subscription_of
+from forebay.api.queen.subscriptions import Subscription, Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
-from forebay.store.values import Task
+from forebay.store.values import DEFAULT_GROUP, Task
 
 if TYPE_CHECKING:
     from forebay.api.context import Context
@@ -59,7 +60,8 @@ class Desk:
         self.firing = Firing(self)
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
-        self._groups: set[tuple[int, str]] = set()
+        self._groups: dict[tuple[int, str], tuple[bool, float]] = {}
+        """Groups that are there: whether they want the newest message only, and until when that is known."""
         self._listed: list[Queue] = []
         self._listed_at = -_LIST_SECONDS
         self._created = asyncio.Event()
@@ -165,27 +167,40 @@ class Desk:
 
     # Groups
 
-    async def join(self, queue: Queue, group: str, start: Start) -> None:
-        """Have a group, by its name as we keep it; one that is there goes on where it was."""
-        if (queue.number, group) in self._groups:
-            return
-        if await self.group(queue, group) is None:
-            await self._begin(queue, group, start)
-        self._groups.add((queue.number, group))
+    async def join(self, queue: Queue, group: str, start: Start, *, conflation: bool = False) -> bool:
+        """Have a group, by its name as we keep it; one that is there goes on where it was, and as it is.
 
-    async def _begin(self, queue: Queue, group: str, start: Start) -> None:
+        Whether it wants the newest message of a partition only.
+        """
+        policy, until = self._groups.get((queue.number, group), (False, 0.0))
+        if monotonic() < until:
+            return policy
+        if await self.group(queue, group) is None:
+            kept: Subscription | None = await self._begin(queue, group, start, conflation=conflation)
+        else:
+            kept = (await self.subscriptions.find([(queue.number, group)])).get((queue.number, group))
+        policy = kept is not None and kept.conflation
+        # Who makes a group writes down how it is a moment later.
+        is_sure = kept is not None or group == DEFAULT_GROUP
+        self._groups[queue.number, group] = (policy, inf if is_sure else monotonic() + _LIST_SECONDS)
+        return policy
+
+    async def _begin(self, queue: Queue, group: str, start: Start, *, conflation: bool) -> Subscription:
         """Make a group: where one of its name had begun, if that was kept."""
-        kept = await self.subscriptions.find([(queue.number, group)])
-        if kept:
-            start = kept[queue.number, group].start
-        made = await self.store.create_group(queue.name, group, start)
-        if not kept:
-            began = subscription_of(start, made.start, self.context.clock.now())
-            await self.subscriptions.keep(queue.number, group, began)
+        kept = (await self.subscriptions.find([(queue.number, group)])).get((queue.number, group))
+        made = await self.store.create_group(queue.name, group, start if kept is None else kept.start)
+        if kept is not None:
+            return kept
+        began = subscription_of(start, made.start, self.context.clock.now(), conflation=conflation)
+        return await self.subscriptions.begin(queue.number, group, began)
+
+    def conflates(self, queue: Queue, group: str) -> bool:
+        """Whether a group that was joined wants the newest message of a partition only."""
+        return self._groups.get((queue.number, group), (False, 0.0))[0]
 
     def forget_group(self, queue: Queue, group: str) -> None:
         """A group is gone, and its leases with it."""
-        self._groups.discard((queue.number, group))
+        self._groups.pop((queue.number, group), None)
         self.hands.forget(queue.number, group)
 
     async def group(self, queue: Queue, group: str) -> Group | None:

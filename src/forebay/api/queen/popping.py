@@ -16,6 +16,7 @@ from typing import Any, Final
 from forebay.api.answers import Answer
 from forebay.api.bodies import Gone
 from forebay.api.calls import Call
+from forebay.api.queen.conflating import AT_ONCE, Conflating, echo
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.hands import transaction_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
@@ -34,7 +35,7 @@ from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
 from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
-from forebay.store.values import Burial, Task
+from forebay.store.values import DEFAULT_GROUP, Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
 AUTOPILOT_PARTITIONS: Final = 50
@@ -64,6 +65,7 @@ class Wish:
     wait_seconds: float
     auto_ack: bool
     autopilot: bool
+    conflation: bool
 
 
 async def pop(call: Call) -> Answer:
@@ -72,8 +74,15 @@ async def pop(call: Call) -> Answer:
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         call.desk.tally.empty(queues)
-        return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
-    return Answer(await _answer(call, wish, tasks, payloads, queues))
+        nothing = _nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop)
+        return Answer({**nothing, **_echo(call, wish, queues)})
+    answer = await _answer(call, wish, tasks, payloads, queues)
+    return Answer({**answer, **_echo(call, wish, queues)})
+
+
+def _echo(call: Call, wish: Wish, queues: dict[int, Queue]) -> dict[str, Any]:
+    """What is said of conflation."""
+    return echo(wish.conflation, [call.desk.conflates(queue, wish.group) for queue in queues.values()])
 
 
 def _wish(call: Call) -> Wish:
@@ -101,7 +110,20 @@ def _wish(call: Call) -> Wish:
         min(wait, limits.wait_seconds_max),
         query.flag("autoAck"),
         autopilot,
+        _conflation(query),
     )
+
+
+def _conflation(query: Query) -> bool:
+    """Whether only the newest message of a partition is wanted."""
+    if not query.flag("conflation"):
+        return False
+    if query.flag("autoAck"):
+        text = "conflation can't go with autoAck: the newest message would be lost with its consumer"
+        raise Rejected(text, hint="acknowledge what you get")
+    if group_name(query.text("consumerGroup")) == DEFAULT_GROUP:
+        raise Rejected("conflation needs a consumer group", hint="name one with consumerGroup")
+    return True
 
 
 def _start(mode: str | None, since: str | None, now: int) -> Start:
@@ -170,7 +192,8 @@ async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) ->
     desk = call.desk
     try:
         for queue in queues:
-            await desk.join(queue, wish.group, wish.start)
+            conflation = wish.conflation and _is_in_order(queue, wish)
+            await desk.join(queue, wish.group, wish.start, conflation=conflation)
         for queue in queues[:-1] if len(queues) > 1 else ():
             if tasks := await _get(call, wish, [queue], 0.0):
                 return tasks
@@ -188,21 +211,37 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
+    conflating = {queue.number: queue for queue in queues if call.desk.conflates(queue, wish.group)}
+    newest = len(conflating) == len(queues)
     taking = call.desk.store.get_task(
         [queue.name for queue in queues] if one is None else one.name,
-        wish.batch,
+        AT_ONCE if newest else wish.batch,
         group=wish.group,
         worker=_worker(call),
         wait_seconds=seconds,
         partition=wish.partition,
-        partitions_max=wish.partitions,
+        partitions_max=min(wish.partitions, wish.batch) if newest else wish.partitions,
     )
-    if seconds <= 0:
-        return await taking
+    tasks = await (taking if seconds <= 0 else _patient(call, taking, queues, seconds))
+    if not conflating:
+        return tasks
+    return await Conflating(call, wish.group, _worker(call), conflating).newest(tasks)
+
+
+async def _patient(call: Call, taking: Any, queues: Sequence[Queue], seconds: float) -> list[Task]:
+    """Wait for tasks, unless pops are paused meanwhile."""
     job = asyncio.create_task(taking)
     call.desk.maintenance.interrupts(job)
     with call.desk.tally.parked([queue.number for queue in queues]):
         return await waited(call, job, seconds)
+
+
+def _is_in_order(queue: Queue, wish: Wish) -> bool:
+    """Whether a queue has partitions that can have a newest message."""
+    if not queue.settings.ordered and wish.queue is not None:
+        text = f"queue {wish.queue!r} has no order of its own, so it has no newest messages"
+        raise Rejected(text, hint="take from it without conflation")
+    return queue.settings.ordered
 
 
 def _worker(call: Call) -> str:
