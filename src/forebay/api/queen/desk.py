@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
+from forebay.api.queen.ephemeral import Rings
 from forebay.api.queen.firing import Firing
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.maintenance import Maintenance
@@ -58,6 +59,7 @@ class Desk:
         self.samples = Samples(lambda: look(context), self.tally, context.clock, self.census.stats)
         self.seen = Seen()
         self.firing = Firing(self)
+        self.rings = Rings(context)
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
         self._groups: dict[tuple[int, str], tuple[bool, float]] = {}

@@ -4,6 +4,7 @@ from forebay.api.queen import (
     acking,
     analytics,
     configuring,
+    ephemeral,
     fetching,
     groups,
     handling,
@@ -42,4 +43,5 @@ ROUTES = (
     *traces.ROUTES,
     *scheduling.ROUTES,
     *fetching.ROUTES,
+    *ephemeral.ROUTES,
 )
