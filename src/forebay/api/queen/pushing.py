@@ -7,6 +7,7 @@ the first message's id, and nothing is written; nothing is written when any item
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -17,10 +18,11 @@ from msgspec import UNSET, UnsetType
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
+from forebay.api.queen.framing import framed_push, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem, headers_of
 from forebay.api.queen.names import partition_name, queue_name
-from forebay.api.queen.reading import Body, read
+from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
 from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, queue_of
@@ -54,16 +56,14 @@ class Piece:
 
 async def push(call: Call) -> Answer:
     """Push items."""
-    form = await read(call, PushForm)
-    if isinstance(form.items, UnsetType):
-        raise Rejected("items array is required", hint='send {"items": [{"queue": "q", "payload": 1}]}')
+    items, counts = await _read(call)
     desk = call.desk
-    pieces = await pieces_of(call, form.items)
+    pieces = await pieces_of(call, items)
     numbers = await enter(desk, pieces)
     few = asyncio.Semaphore(_AT_ONCE)
     appends = (_append(desk, piece, few, alone=len(pieces) == 1) for piece in pieces)
     answers = await asyncio.gather(*appends, return_exceptions=True)
-    results: list[Any] = [None] * len(form.items)
+    results: list[Any] = [None] * len(items)
     for piece, answer in zip(pieces, answers, strict=True):
         if isinstance(answer, Full):
             _refuse(results, piece, answer.message)
@@ -72,7 +72,32 @@ async def push(call: Call) -> Answer:
             raise answer
         _fill(results, piece, numbers[piece.queue], answer)
         count(call, answer)
-    return Answer(results, status=201)
+    return Answer(_counts(results) if counts else results, status=201)
+
+
+async def _read(call: Call) -> tuple[list[PushItem], bool]:
+    """What is pushed, and whether numbers are enough for an answer."""
+    body = await call.body()
+    if is_framed(body):
+        most = call.context.settings.limits.body_bytes_max
+        framed = framed_push(body, bytes_max=most, items_max=ITEMS_MAX)
+        call.reserve(framed.unpacked)
+        return framed.items, framed.counts
+    form = parse(body, PushForm)
+    if isinstance(form.items, UnsetType):
+        raise Rejected("items array is required", hint='send {"items": [{"queue": "q", "payload": 1}]}')
+    return form.items, False
+
+
+def _counts(results: Sequence[Any]) -> dict[str, int]:
+    """How many items went which way; what is buffered is as good as queued."""
+    found = Counter(result["status"] for result in results)
+    return {
+        "count": len(results),
+        "queued": found["queued"] + found["buffered"],
+        "duplicate": found["duplicate"],
+        "error": found["failed"],
+    }
 
 
 async def pieces_of(call: Call, items: Sequence[PushItem]) -> list[Piece]:

@@ -16,10 +16,11 @@ from msgspec import UNSET, UnsetType
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, Verdicts, find, finished, verdicts_of
+from forebay.api.queen.framing import framed_transaction, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
-from forebay.api.queen.reading import Body, read
+from forebay.api.queen.pushing import ITEMS_MAX, Piece, count, enter, make_room, pieces_of
+from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.scheduling import TRIES, Scheduling
 from forebay.api.queen.timers import TimerOp
@@ -47,7 +48,7 @@ class TransactionForm(Body):
 
 async def transaction(call: Call) -> Answer:
     """Push and acknowledge, all or nothing."""
-    form = await read(call, TransactionForm)
+    form, counts = await _read(call)
     operations = _checked(form)
     id, desk = fresh_uuid(), call.desk
     acks = [operation for operation in operations if operation.type == "ack"]
@@ -79,8 +80,33 @@ async def transaction(call: Call) -> Answer:
         count(call, answer)
     results = await _results(call, operations, found, pieces, appended)
     results += [{"type": "timer", "success": True, "error": None, **one} for one in timers]
+    if counts:
+        numbers = _counted(results)
+        results = [one for one in results if one["type"] not in ("push", "ack")]
+        return Answer({"transactionId": id, "success": True, **numbers, "results": results})
     indexed = [{"index": index, **one} for index, one in enumerate(results)]
     return Answer({"transactionId": id, "success": True, "results": indexed})
+
+
+async def _read(call: Call) -> tuple[TransactionForm, bool]:
+    """What is to happen, and whether numbers are enough for an answer."""
+    body = await call.body()
+    if not is_framed(body):
+        return parse(body, TransactionForm), False
+    most = call.context.settings.limits.body_bytes_max
+    framed = framed_transaction(body, bytes_max=most, items_max=ITEMS_MAX)
+    call.reserve(framed.unpacked)
+    form = parse(framed.head or b"{}", TransactionForm)
+    before = [] if isinstance(form.operations, UnsetType) else form.operations
+    form.operations = [*before, Operation(type="push", items=framed.items)] if framed.items else before
+    return form, framed.counts
+
+
+def _counted(results: Sequence[dict[str, Any]]) -> dict[str, int]:
+    pushed = [one for one in results if one["type"] == "push"]
+    duplicate = sum(one["duplicate"] for one in pushed)
+    acked = sum(one["type"] == "ack" for one in results)
+    return {"pushed": len(pushed) - duplicate, "duplicate": duplicate, "acked": acked}
 
 
 async def _commit(
