@@ -8,10 +8,10 @@ A push, byte by byte; all numbers are little-endian::
     or, with flag 8: u32 length | a zstd frame of frames:
               u32 length of the rest | u8 0 | 16 bytes id | u16 length, transaction id | payload
 
-Flag 1: the groups are a zstd frame. Flag 2: the answer has numbers only. A transaction is `"QTB1" | u8 flags |
-u32 length, JSON of the rest | groups`, as with flag 8. Invariants: what is unpacked is bounded before it is; a
-body that isn't whole, or whose payloads aren't JSON, is refused. The id of a frame is the client's own, and
-not kept: a message without a transaction id has it for one.
+Flag 1: the groups are a zstd frame. Flag 2: the answer has numbers only. A transaction is
+`"QTB1" | u8 flags | u32 length, JSON of the rest | groups`, as with flag 8. Invariants: what is unpacked is
+bounded before it is; a body that isn't whole, or whose payloads aren't JSON, is refused. The id of a frame is
+the client's own, and not kept: a message without a transaction id has it for one.
 """
 
 from __future__ import annotations

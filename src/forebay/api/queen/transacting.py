@@ -80,12 +80,7 @@ async def transaction(call: Call) -> Answer:
         count(call, answer)
     results = await _results(call, operations, found, pieces, appended)
     results += [{"type": "timer", "success": True, "error": None, **one} for one in timers]
-    if counts:
-        numbers = _counted(results)
-        results = [one for one in results if one["type"] not in ("push", "ack")]
-        return Answer({"transactionId": id, "success": True, **numbers, "results": results})
-    indexed = [{"index": index, **one} for index, one in enumerate(results)]
-    return Answer({"transactionId": id, "success": True, "results": indexed})
+    return Answer({"transactionId": id, "success": True, **(_counted if counts else _indexed)(results)})
 
 
 async def _read(call: Call) -> tuple[TransactionForm, bool]:
@@ -102,11 +97,17 @@ async def _read(call: Call) -> tuple[TransactionForm, bool]:
     return form, framed.counts
 
 
-def _counted(results: Sequence[dict[str, Any]]) -> dict[str, int]:
+def _indexed(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    return {"results": [{"index": index, **one} for index, one in enumerate(results)]}
+
+
+def _counted(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Pushes and acknowledgements as numbers, the rest as it is."""
     pushed = [one for one in results if one["type"] == "push"]
     duplicate = sum(one["duplicate"] for one in pushed)
     acked = sum(one["type"] == "ack" for one in results)
-    return {"pushed": len(pushed) - duplicate, "duplicate": duplicate, "acked": acked}
+    rest = [one for one in results if one["type"] not in ("push", "ack")]
+    return {"pushed": len(pushed) - duplicate, "duplicate": duplicate, "acked": acked, "results": rest}
 
 
 async def _commit(
