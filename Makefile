@@ -7,6 +7,9 @@ STAMP := $(VENV)/.stamp
 # Hashes, all platforms, and neither the index's address nor paths of this machine.
 COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+# Tests wait more than they compute. Whoever has nothing left takes tests from the others, so that the long
+# ones at the end are not left to one process.
+PARALLEL := -n auto --dist worksteal
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover lock format docs clean
@@ -31,7 +34,7 @@ run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data
 	$(BIN)/forebay serve
 
 test: lint ## everything: linters, types, layers and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: lint ## the quick part of `make test`, under a minute
 	$(BIN)/python -m pytest -m "not slow" tests/unit tests/tidy
