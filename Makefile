@@ -7,9 +7,9 @@ STAMP := $(VENV)/.stamp
 # Hashes, all platforms, and neither the index's address nor paths of this machine.
 COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
-# Tests wait more than they compute. Whoever has nothing left takes tests from the others, so that the long
-# ones at the end are not left to one process.
-PARALLEL := -n auto --dist worksteal
+# Tests wait more than they compute. A file stays in one process, for the sake of its servers; the folders go in
+# the order of the alphabet, so that the quick files of tests/unit are last, and none is left over for one process.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover lock format docs clean
