@@ -335,6 +335,7 @@ async def drain(warm: Warm, shelf: Shelf, epoch: str) -> None:
     assert (stats.messages, stats.bytes) == (0, 0)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
 def test_valkey_does_what_the_oracle_does(request: pytest.FixtureRequest, *, ordered: bool) -> None:
     rig = ValkeyRig(request.getfixturevalue("valkey_server").url)
