@@ -14,12 +14,14 @@ from typing import TYPE_CHECKING, Any, Final
 from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.hands import Hands
+from forebay.api.queen.lapsing import Lapsing
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
 from forebay.api.queen.room import Room
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
+from forebay.api.queen.state import Reads
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Rejected, Unavailable, UnknownQueue
@@ -42,6 +44,8 @@ class Desk:
         self.directory = Directory(lambda: self.store.log)
         self.hands = Hands()
         self.abandoned = Abandoned(self.hands, self._release)
+        self.lapsing = Lapsing(self.hands, self._release, context.clock)
+        self.reads = Reads()
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)

@@ -278,6 +278,7 @@ async def _answer(
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)
+        desk.lapsing.given(lease, wish.group)
     call.context.counters.messages["taken"] += len(tasks)
     first, group = tasks[0], shown_group(wish.group)
     answer: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The routes, by what they are about."""
 
-from forebay.api.queen import acking, configuring, maintenance, popping, traces, transacting
+from forebay.api.queen import acking, configuring, cycling, maintenance, popping, streams, traces, transacting
 from forebay.api.queen import pushing as queen_pushing
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
@@ -21,6 +21,8 @@ ROUTES = (
     *transacting.ROUTES,
     *maintenance.ROUTES,
     *traces.ROUTES,
+    *streams.ROUTES,
+    *cycling.ROUTES,
 )
 """All that is served."""
 
