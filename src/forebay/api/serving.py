@@ -85,6 +85,7 @@ class HttpServer:
     async def run(self) -> None:
         """Serve until `stop`."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.context.desk.samples)
             maintenance = self.context.desk.maintenance
             maintenance.begin()
             watching = asyncio.create_task(maintenance.watch(), name="forebay-maintenance")

@@ -638,6 +638,33 @@ class MemoryLog:
         ]  # fmt: skip
         return recalled(found, self._queues[group.queue].queue.name)
 
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        self._group(group)
+        wanted = check_held(group, ids)
+        self._owners.setdefault(owner, self._clock.now())
+        found = [
+            c
+            for c in self._claims.values()
+            if c.group == group.number
+            and (held or c.owner is None)
+            and c.owner != owner
+            and (
+                (partition is not None and c.block.partition == partition)
+                or any(_open(c, group, message_id) for message_id in wanted)
+            )
+        ]
+        for claim in found:
+            claim.owner = owner
+        return len(found)
+
     async def owners(self) -> list[Owner]:
         return [Owner(name, beat_at) for name, beat_at in sorted(self._owners.items())]
 

@@ -242,6 +242,23 @@ class Log(Protocol):
         """
         ...
 
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        """Give claims to an owner, whoever has them, or whether they wait for their time; how many.
+
+        Those in which the messages `ids` (up to 10,000) are not finished, and all of an ordered queue's
+        `partition`. Without `held`, only what nobody holds. The owner gets them by `reclaim`, naming itself;
+        from then on whoever had them settles nothing more, and what is on a shelf of his is not handed out.
+        """
+        ...
+
     async def owners(self) -> list[Owner]:
         """Everybody who claimed, was heard of since the ids are remembered, and did not retire; by name."""
         ...

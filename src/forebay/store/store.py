@@ -39,6 +39,7 @@ from forebay.log.values import (
 from forebay.model import (
     Block,
     Clock,
+    LeaseLost,
     Message,
     Rejected,
     SystemClock,
@@ -54,6 +55,7 @@ from forebay.store.asking import (
     checked_partitions,
     raise_for_lost,
 )
+from forebay.store.by_hand import ByHand
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.picking import picked
@@ -61,7 +63,7 @@ from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
-from forebay.store.tickets import check_once
+from forebay.store.tickets import check_once, check_reason
 from forebay.store.tiers import SECOND
 from forebay.store.transacting import Transaction
 from forebay.store.values import (
@@ -80,7 +82,7 @@ from forebay.store.values import (
     Whereabouts,
 )
 from forebay.store.waiting import Source, in_turn, names_of, take
-from forebay.store.whereabouts import look
+from forebay.store.whereabouts import is_of, look
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import Warm, WarmAway
@@ -543,6 +545,59 @@ class LogStore:
             changed.extend(await self.log.restore(held, letters.ids[begin : begin + PAGE]))
         return Letters(changed)
 
+    # By hand
+
+    async def bury_message(self, id: int, reason: str, *, group: str = DEFAULT_GROUP) -> bool:
+        """Make one message a dead letter, wherever it is; False when it is finished, or dead already.
+
+        If it is out with a worker, his lease ends. In an ordered queue so may those of others of its
+        partition, which are handed out again then: see `forebay.store.by_hand`, also for what it costs.
+        """
+        found = await self.log.find(id)
+        window = await self._window(found.queue.name, group)
+        for ticket in await self._tickets_of(found.queue, window, id):
+            with suppress(LeaseLost):
+                await self.settle(bury=[Burial(ticket, reason)])
+                return True
+        buried = await self._by_hand(found.queue, window).bury(id, check_reason(reason))
+        await self._look_again(window)
+        return buried
+
+    async def hasten(self, id: int, *, group: str = DEFAULT_GROUP) -> bool:
+        """Let a message come now that is delayed, after those before it in its partition; whether it does."""
+        found = await self.log.find(id)
+        window = await self._window(found.queue.name, group)
+        comes = await self._by_hand(found.queue, window).hasten(id)
+        await self._look_again(window)
+        return comes
+
+    async def skip_partition(self, queue: str, partition: str, *, group: str = DEFAULT_GROUP) -> int:
+        """Do without all that an ordered queue has in a partition; how many messages, which count as expired.
+
+        Those that come later are handed out. Leases of the partition are lost. Costs by its blocks.
+        """
+        window = await self._window(queue, group)
+        if not window.queue.settings.ordered:
+            text = f"queue {queue!r} has no order of its own, so it has no partitions to skip"
+            raise Rejected(text, hint="skip the whole queue with purge_queue")
+        skipped = await self._by_hand(window.queue, window).skip(partition)
+        await self._look_again(window)
+        return skipped
+
+    def _by_hand(self, queue: Queue, window: Window) -> ByHand:
+        return ByHand(self.log, self._clock, queue, window.group, self._name)
+
+    async def _tickets_of(self, queue: Queue, window: Window, id: int) -> list[Ticket]:
+        """What it takes to settle a message that is out, by this process or another; the better one first."""
+        leases = [piece.lease for piece in await self._out(queue, window.group) if is_of(piece, id)]
+        elsewhere = await window.tickets([id], self._clock.now())
+        return [*(Ticket(id, lease) for lease in leases), *elsewhere.values()]
+
+    async def _look_again(self, window: Window) -> None:
+        """Something went back to the log."""
+        window.come_due(self._clock.now())
+        await self.announce(window.group.queue)
+
     # Looking
 
     async def get_stat(self) -> StoreStats:
@@ -563,6 +618,12 @@ class LogStore:
     async def where(self, id: int) -> Whereabouts:
         """The whole path of one message: its block, and for every group where it is and what happened."""
         return await look(self.log, self._out, id)
+
+    async def leased(self, queue: str, group: str) -> Sequence[Leased]:
+        """All that is out with workers of a group, as far as this process can know."""
+        held = await self._queue(queue)
+        found = [one for one in await self.log.groups(held) if one.name == group]
+        return await self._out(held, found[0]) if found else ()
 
     async def _out(self, queue: Queue, group: Group) -> Sequence[Leased]:
         """All that is out with workers of a group, as far as this process can know."""

@@ -1,1 +1,1 @@
-"""Queen's format over plain HTTP, on a real server."""
+"""Routes in Queen's format, asked by plain HTTP."""

@@ -178,9 +178,12 @@ async def _find_in_log(desk: Desk, found: Sequence[Found]) -> None:
         one.error = NOT_FOUND if id is None else LEASE_OVER
     since: dict[int, list[tuple[int, Found]]] = {}
     now = desk.context.clock.now()
+    fenced_at = await desk.subscriptions.fenced_at(queue.number, group)
     for one, id in zip(found, ids, strict=True):
         if id is not None:
             given = uuid_time(one.item.lease_id) if one.item.lease_id else None
+            if given is not None and given <= fenced_at:
+                continue  # the group was sent elsewhere since
             since.setdefault(now if given is None else given + _MILLISECOND, []).append((id, one))
     for moment, members in since.items():
         try:
@@ -243,9 +246,14 @@ def finished(call: Call, found: Sequence[Found]) -> None:
         if one.place is not None and one.comes_back and (lease := leases[one.place]) is not None:
             desk.abandoned.failed(lease, one.place.queue, one.place.partition)
     counts = call.context.counters.messages
+    outcomes = list[tuple[int, str]]()
     for one in good:
         status = one.item.status.lower()
-        counts["done" if status in _DONE else "buried" if one.buried else "retried"] += 1
+        outcome = "done" if status in _DONE else "buried" if one.buried else "retried"
+        counts[outcome] += 1
+        if one.queue is not None:
+            outcomes.append((one.queue.number, outcome))
+    desk.tally.settled(outcomes)
 
 
 def _shown(index: int, one: Found) -> dict[str, Any]:

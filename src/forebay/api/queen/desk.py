@@ -12,16 +12,21 @@ from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.api.queen.abandoning import Abandoned
+from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.lapsing import Lapsing
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
+from forebay.api.queen.readings import look
 from forebay.api.queen.room import Room
+from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
 from forebay.api.queen.state import Reads
+from forebay.api.queen.subscriptions import Subscriptions, subscription_of
+from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Rejected, Unavailable, UnknownQueue
@@ -42,6 +47,7 @@ class Desk:
     def __init__(self, context: Context) -> None:
         self.context = context
         self.directory = Directory(lambda: self.store.log)
+        self.subscriptions = Subscriptions(lambda: self.store.log)
         self.hands = Hands()
         self.abandoned = Abandoned(self.hands, self._release)
         self.lapsing = Lapsing(self.hands, self._release, context.clock)
@@ -49,6 +55,9 @@ class Desk:
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)
+        self.census = Census(self)
+        self.tally = Tally()
+        self.samples = Samples(lambda: look(context), self.tally, context.clock, self.census.stats)
         self.seen = Seen()
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
@@ -123,6 +132,7 @@ class Desk:
         existed = await self.store.delete_queue(queue.name)
         self._listed_at = -_LIST_SECONDS
         await self.directory.forget(queue.number)
+        await self.subscriptions.forget_queue(queue.number)
         return existed
 
     async def wait_for_queues(self, seconds: float) -> None:
@@ -158,13 +168,26 @@ class Desk:
 
     async def join(self, queue: Queue, group: str, start: Start) -> None:
         """Have a group, by its name as we keep it; one that is there goes on where it was."""
-        if (queue.number, group) not in self._groups:
-            await self.store.create_group(queue.name, group, start)
-            self._groups.add((queue.number, group))
+        if (queue.number, group) in self._groups:
+            return
+        if await self.group(queue, group) is None:
+            await self._begin(queue, group, start)
+        self._groups.add((queue.number, group))
+
+    async def _begin(self, queue: Queue, group: str, start: Start) -> None:
+        """Make a group: where one of its name had begun, if that was kept."""
+        kept = await self.subscriptions.find([(queue.number, group)])
+        if kept:
+            start = kept[queue.number, group].start
+        made = await self.store.create_group(queue.name, group, start)
+        if not kept:
+            began = subscription_of(start, made.start, self.context.clock.now())
+            await self.subscriptions.keep(queue.number, group, began)
 
     def forget_group(self, queue: Queue, group: str) -> None:
-        """A group is gone."""
+        """A group is gone, and its leases with it."""
         self._groups.discard((queue.number, group))
+        self.hands.forget(queue.number, group)
 
     async def group(self, queue: Queue, group: str) -> Group | None:
         """A group that is there, by its name as we keep it."""

@@ -33,7 +33,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue
+from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -71,6 +71,7 @@ async def pop(call: Call) -> Answer:
     wish = _wish(call)
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
+        call.desk.tally.empty(queues)
         return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
     return Answer(await _answer(call, wish, tasks, payloads, queues))
 
@@ -200,7 +201,8 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
         return await taking
     job = asyncio.create_task(taking)
     call.desk.maintenance.interrupts(job)
-    return await waited(call, job, seconds)
+    with call.desk.tally.parked([queue.number for queue in queues]):
+        return await waited(call, job, seconds)
 
 
 def _worker(call: Call) -> str:
@@ -235,6 +237,7 @@ async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Ta
     ]
     if stale:
         await desk.store.settle(bury=stale)
+        desk.tally.evicted(queue_of(burial.task.id) for burial in stale)
     gone = {burial.task.id for burial in stale}
     return [task for task in tasks if task.id not in gone]
 
@@ -280,6 +283,10 @@ async def _answer(
         desk.hands.give(lease, wish.group, tasks)
         desk.lapsing.given(lease, wish.group)
     call.context.counters.messages["taken"] += len(tasks)
+    desk.tally.popped(tasks, call.context.clock.now())
+    if wish.auto_ack:
+        call.context.counters.messages["done"] += len(tasks)
+        desk.tally.settled([(task.queue_num, "done") for task in tasks])
     first, group = tasks[0], shown_group(wish.group)
     answer: dict[str, Any] = {
         "success": True,

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -22,13 +23,15 @@ from forebay.api.queen.names import partition_name, queue_name
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, queue_of
 from forebay.model.limits import check_text
 
 ITEMS_MAX: Final = 50_000
 _TRACE_BYTES_MAX: Final = 255
 _PIECE_MESSAGES: Final = 5_000
 _PIECE_BYTES: Final = 8 << 20
+_AT_ONCE: Final = 250
+"""Blocks of one push that are written side by side: few writes of the log, each of them soon over."""
 
 
 class PushForm(Body):
@@ -56,7 +59,10 @@ async def push(call: Call) -> Answer:
         raise Rejected("items array is required", hint='send {"items": [{"queue": "q", "payload": 1}]}')
     desk = call.desk
     pieces = await pieces_of(call, form.items)
-    answers = await asyncio.gather(*(_append(desk, piece) for piece in pieces), return_exceptions=True)
+    numbers = await enter(desk, pieces)
+    few = asyncio.Semaphore(_AT_ONCE)
+    appends = (_append(desk, piece, few, alone=len(pieces) == 1) for piece in pieces)
+    answers = await asyncio.gather(*appends, return_exceptions=True)
     results: list[Any] = [None] * len(form.items)
     for piece, answer in zip(pieces, answers, strict=True):
         if isinstance(answer, Full):
@@ -64,9 +70,8 @@ async def push(call: Call) -> Answer:
             continue
         if isinstance(answer, BaseException):
             raise answer
-        number, appended = answer
-        _fill(results, piece, number, appended)
-        count(call, appended)
+        _fill(results, piece, numbers[piece.queue], answer)
+        count(call, answer)
     return Answer(results, status=201)
 
 
@@ -132,26 +137,31 @@ async def make_room(desk: Desk, pieces: Sequence[Piece]) -> None:
             await desk.room.take(queue, limit, len(piece.messages))
 
 
-async def _append(desk: Desk, piece: Piece) -> tuple[int, Appended]:
-    """Write a piece, or spool it; the number of its queue, which is 0 where nobody knows it."""
-    context = desk.context
+async def _append(desk: Desk, piece: Piece, few: asyncio.Semaphore, *, alone: bool) -> Appended:
+    """Write a piece, or spool it; one that is alone and small may meet others."""
+    context, merger = desk.context, desk.context.merger
     await make_room(desk, [piece])
-    number = await _entered(desk, piece)
-    merger = context.merger
-    if merger.takes(piece.messages):
+    if alone and merger.takes(piece.messages):
+        merger.part(piece.queue)
         _, appended = await merger.put(piece.queue, piece.messages)
-    else:
-        appended = await context.append(piece.queue, _block(desk, piece.messages))
-    return number, appended
+        return appended
+    async with few:
+        return await context.append(piece.queue, _block(desk, piece.messages))
 
 
-async def _entered(desk: Desk, piece: Piece) -> int:
-    try:
-        queue = await desk.store.known_queue(piece.queue)
-        await desk.directory.enter(queue.number, [piece.partition])
-    except (UnknownQueue, Unavailable):
-        return 0  # the log is away, and the push is spooled; who pops it enters it
-    return queue.number
+async def enter(desk: Desk, pieces: Sequence[Piece]) -> dict[str, int]:
+    """Have all partitions in the directory; the numbers of queues, which are 0 where nobody knows them."""
+    partitions: dict[str, list[str]] = {}
+    for piece in pieces:
+        partitions.setdefault(piece.queue, []).append(piece.partition)
+    numbers = dict.fromkeys(partitions, 0)
+    for name, mine in partitions.items():
+        # While the log is away the push is spooled; who pops it enters it.
+        with suppress(UnknownQueue, Unavailable):
+            queue = await desk.store.known_queue(name)
+            await desk.directory.enter(queue.number, mine)
+            numbers[name] = queue.number
+    return numbers
 
 
 def _block(desk: Desk, messages: Sequence[Message]) -> Block:
@@ -206,6 +216,8 @@ def count(call: Call, appended: Appended) -> None:
     """Count what was pushed."""
     counts = call.context.counters.messages
     counts["pushed"] += appended.count
+    if appended.count and appended.where == "log":
+        call.desk.tally.pushed(queue_of(appended.first), appended.count)
     if appended.where != "log":
         counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
     if appended.duplicates:

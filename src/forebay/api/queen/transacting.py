@@ -18,7 +18,7 @@ from forebay.api.calls import Call
 from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, make_room, pieces_of
+from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
@@ -60,9 +60,8 @@ async def transaction(call: Call) -> Answer:
         await make_room(desk, pieces)
     except Full as error:
         return Answer(_failed(id, operations, error.message))
-    for piece in pieces:
-        await call.context.make_way(piece.queue, [piece.partition])
-    await _enter(call, pieces)
+    await _make_way(call, pieces)
+    await enter(desk, pieces)
     blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
     try:
         appended = await desk.store.transact(
@@ -115,10 +114,13 @@ def _fence(call: Call, found: Sequence[Found], leases: Sequence[str]) -> None:
             one.error = LEASE_OVER
 
 
-async def _enter(call: Call, pieces: Sequence[Piece]) -> None:
+async def _make_way(call: Call, pieces: Sequence[Piece]) -> None:
+    """Wait for what is spooled of these partitions: a transaction goes to the log alone."""
+    partitions: dict[str, list[str]] = {}
     for piece in pieces:
-        queue = await call.desk.store.known_queue(piece.queue)
-        await call.desk.directory.enter(queue.number, [piece.partition])
+        partitions.setdefault(piece.queue, []).append(piece.partition)
+    for queue, mine in partitions.items():
+        await call.context.make_way(queue, mine)
 
 
 def _failed(id: str, operations: Sequence[Operation], error: str) -> dict[str, Any]:

@@ -1,7 +1,6 @@
 """The routes, by what they are about."""
 
-from forebay.api.queen import acking, configuring, cycling, maintenance, popping, streams, traces, transacting
-from forebay.api.queen import pushing as queen_pushing
+from forebay.api.queen import table as queen
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
 ROUTES = (
@@ -14,15 +13,7 @@ ROUTES = (
     *blocks.ROUTES,
     *health.ROUTES,
     *documents.ROUTES,
-    *configuring.ROUTES,
-    *queen_pushing.ROUTES,
-    *popping.ROUTES,
-    *acking.ROUTES,
-    *transacting.ROUTES,
-    *maintenance.ROUTES,
-    *traces.ROUTES,
-    *streams.ROUTES,
-    *cycling.ROUTES,
+    *queen.ROUTES,
 )
 """All that is served."""
 

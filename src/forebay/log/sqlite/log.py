@@ -32,6 +32,7 @@ from forebay.log.sqlite import (
     reading,
     records,
     seeking,
+    seizing,
     staging,
     upkeep,
     versions,
@@ -284,6 +285,20 @@ class SqliteLog:
     async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
         wanted = check_held(group, ids)
         return await self._read(lambda tx: handing.holding(tx, group, wanted))
+
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        wanted = check_held(group, ids)
+        return await self._write(
+            lambda tx: seizing.seize(tx, group, owner, wanted, partition, held=held, now=self._clock.now())
+        )
 
     async def owners(self) -> list[Owner]:
         return await self._read(lambda tx: [Owner(*row) for row in tx.rows("owners")])

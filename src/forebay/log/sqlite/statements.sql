@@ -268,6 +268,18 @@ SELECT
 FROM claim
 WHERE group_number = ?1 AND first BETWEEN ?2 AND ?3 AND first + count > ?3 AND owner IS NOT NULL
 
+-- name: claim_bits_at
+-- Claims that hold a message and begin at ?2 or after it.
+SELECT token, first, done FROM claim
+WHERE group_number = ?1 AND first BETWEEN ?2 AND ?3 AND first + count > ?3
+
+-- name: seize
+UPDATE claim SET owner = ?2 WHERE token = ?1 AND (?3 OR owner IS NULL) AND owner IS NOT ?2
+
+-- name: seize_partition
+UPDATE claim SET owner = ?3
+WHERE group_number = ?1 AND partition = ?2 AND (?4 OR owner IS NULL) AND owner IS NOT ?3
+
 -- name: left_by_claims
 -- Those that lie on both sides of the place are counted one by one.
 SELECT
