@@ -181,18 +181,6 @@ async def test_a_shelf_full_of_others_starves_no_named_partition(store: Store) -
     assert await pop(store, "p0") == []
 
 
-async def test_a_named_partition_waits_while_all_that_the_shelf_holds_is_out(store: Store) -> None:
-    await ordered(store, in_memory_queue_size=2)
-    await put(store, "p", "p1", "p2")
-    await put(store, "q", "q1")
-    out = await pop(store, "p", 2)
-    assert await pop(store, "q") == []
-    waiting = asyncio.create_task(pop(store, "q", 1, 30))
-    await asyncio.sleep(0)
-    await store.done_task(out)
-    assert data(await waiting) == ["q1"]
-
-
 async def test_every_partition_of_many_is_found_by_its_name(rig: StoreRig) -> None:
     rig.embedded_only("what is in between makes no difference")
     store = rig.store
@@ -285,6 +273,17 @@ async def test_who_waits_for_a_partition_gets_it_when_it_is_settled(rig: StoreRi
     taking = await waits(rig, "p")
     await rig.store.done_task([out])
     assert data(await taking) == ["p2"]
+
+
+async def test_who_waits_for_a_partition_gets_it_when_the_shelf_has_room(rig: StoreRig) -> None:
+    await ordered(rig.store, in_memory_queue_size=2)
+    await put(rig.store, "p", "p1", "p2")
+    await put(rig.store, "q", "q1")
+    out = await pop(rig.store, "p", 2)
+    assert await pop(rig.store, "q") == []
+    taking = await waits(rig, "q")
+    await rig.store.done_task(out)
+    assert data(await asyncio.wait_for(taking, 4)) == ["q1"]  # at once, not with the next round
 
 
 async def test_who_waits_for_a_partition_gets_what_comes_due(rig: StoreRig) -> None:

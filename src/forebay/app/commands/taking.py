@@ -34,9 +34,7 @@ def declare_take(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--count", metavar="N", type=count, default=1, help="tasks at most (default: %(default)s)"
     )
-    parser.add_argument(
-        "--partition", metavar="NAME", help="of an ordered queue: from this partition only"
-    )
+    parser.add_argument("--partition", metavar="NAME", help="of an ordered queue: from this partition only")
     parser.add_argument(
         "--partitions", metavar="N", type=count,
         help="of ordered queues: from so many partitions at most (default: any number)",
