@@ -3,7 +3,10 @@
 Invariants: a message is handed out only after the log has noted that it is (`mark`), which it refuses to
 what would overtake others of its partition, however it came to the shelf; an outcome is in
 the log before the shelf forgets the message; whatever comes back, comes back through the log, but for
-what is released unused in an unordered queue; whoever waits is woken by an event, never by the tick.
+what is released unused in an unordered queue; whoever waits is woken by an event, never by the tick. What is
+fetched by the name of its partition is leased before anything else moves.
+
+It is long because handing out, filling and time share one state, and must not be seen apart.
 """
 
 from __future__ import annotations
