@@ -434,7 +434,7 @@ class LogStore:
         transaction = Transaction(self.log, appends, records, id)
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
-            transaction.add(window, await window.plan(mine))
+            transaction.add(window, await window.settler.plan(mine))
         receipt = await transaction.commit()
         for append, appended in zip(appends, receipt.appended, strict=True):
             self._remember(append, appended)
@@ -453,7 +453,7 @@ class LogStore:
         The server that handed a message out notices when its lease expires, if not before; until then a
         partition of an ordered queue is out there.
         """
-        return await (await self._window(queue, group)).tickets(ids, since)
+        return await (await self._window(queue, group)).settler.tickets(ids, since)
 
     # Dead letters
 

@@ -22,13 +22,14 @@ from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
+from forebay.store.plans import Plan
 from forebay.store.returned import Returned
-from forebay.store.settler import Plan, Settler
+from forebay.store.settler import Settler
 from forebay.store.settling import Verdict, withdrawal_of
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
-from forebay.store.values import Peeked, Task, Ticket
+from forebay.store.values import Peeked, Task
 from forebay.store.waiting import Line, take
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import EpochLost, Warm, WarmAway
@@ -396,22 +397,15 @@ class Window:
         self._demand()
         return lost
 
-    async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
-        """What is to be committed, together with other things; nothing is changed yet."""
-        return await self._settler.plan(verdicts)
+    @property
+    def settler(self) -> Settler:
+        """For whoever commits what it plans together with other things."""
+        return self._settler
 
-    async def conclude(self, plan: Plan) -> None:
+    async def conclude(self, plan: Plan, *, again: bool) -> None:
         """The log has all that was planned: so do the shelves from now on."""
-        await self._settler.conclude(plan)
+        await self._settler.conclude(plan, again=again)
         self._demand()
-
-    def doubt(self, plan: Plan) -> None:
-        """Nobody knows whether the log has what was planned."""
-        self._settler.doubt(plan)
-
-    async def drop_late(self, plan: Plan) -> list[int]:
-        """Take off the shelf what the log no longer lets us settle, of a plan that it refused; the ids."""
-        return await self._settler.drop_late(plan)
 
     async def notice(self) -> None:
         """Take off the shelves what another server has settled."""
@@ -419,10 +413,6 @@ class Window:
             if tier.epoch is not None:
                 await self._settler.notice(tier)
         self._demand()
-
-    async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
-        """Tickets for messages that are out under leases that were given out elsewhere."""
-        return await self._settler.tickets(ids, since)
 
     def _on_freed(self, messages: int, partitions: int) -> None:
         """Messages are off the shelf; some may have been the last of their partition that were out."""
