@@ -5,18 +5,25 @@ VENV := .venv
 BIN := $(VENV)/bin
 STAMP := $(VENV)/.stamp
 # Hashes, all platforms, and neither the index's address nor paths of this machine.
-COMPILE := $(BIN)/uv pip compile pyproject.toml --quiet --no-config --universal \
+COMPILE_ONLY := $(BIN)/uv pip compile --quiet --no-config --universal \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
+COMPILE := $(COMPILE_ONLY) pyproject.toml
+# The clients of Queen MQ that drive our server in tests: one package in two versions, each in a folder.
+QUEEN_VERSIONS := 0.15.0 2.6.0
+QUEEN_LOCKS := $(QUEEN_VERSIONS:%=tests/queen/clients/%.lock.txt)
+# Tests wait more than they compute. A file stays in one process, for the sake of its servers; the folders go in
+# the order of the alphabet, so that the quick files of tests/unit are last, and none is left over for one process.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover lock format docs clean
+.PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover bench-queen race-queen lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the locked dependencies (nothing to do when up to date)
 
-$(STAMP): pyproject.toml requirements.lock.txt
+$(STAMP): pyproject.toml requirements.lock.txt $(QUEEN_LOCKS)
 	@tools/system-packages $(PYTHON)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Forebay needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
@@ -25,13 +32,17 @@ $(STAMP): pyproject.toml requirements.lock.txt
 		-r requirements.lock.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps \
 		--no-build-isolation --editable .
+	@for version in $(QUEEN_VERSIONS); do \
+		$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --upgrade \
+			--target $(VENV)/queen/$$version -r tests/queen/clients/$$version.lock.txt || exit 1; \
+	done
 	@touch $@
 
 run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data
 	$(BIN)/forebay serve
 
 test: lint ## everything: linters, types, layers and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: lint ## the quick part of `make test`, under a minute
 	$(BIN)/python -m pytest -m "not slow" tests/unit tests/tidy
@@ -42,7 +53,7 @@ lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-log bench-store bench-server bench-failover ## all benchmarks
+bench: bench-log bench-store bench-server bench-failover bench-queen ## all benchmarks
 
 bench-log: setup ## benchmark of the logs
 	$(BIN)/python -m benchmarks.log
@@ -56,11 +67,21 @@ bench-server: setup ## benchmark of the server over HTTP
 bench-failover: setup ## benchmark of pushes and replay while the database is away
 	$(BIN)/python -m benchmarks.failover
 
-lock: setup ## resolve the dependencies anew, into the two lock files
+bench-queen: setup ## benchmark of a Queen MQ client (beside a Queen server, with QUEEN_URL=...)
+	$(BIN)/python -m benchmarks.queen
+
+race-queen: setup ## 16 producers and 16 consumers of Queen MQ for minutes: none lost, none twice, in order
+	$(BIN)/python -m tests.queen.race --seconds 60
+
+lock: setup ## resolve the dependencies anew, into the lock files
 	$(COMPILE) --upgrade --extra postgres --extra valkey --extra dev \
 		--output-file requirements.lock.txt
 	$(COMPILE) --upgrade --extra spark --extra tarantool --constraint requirements.lock.txt \
 		--output-file requirements-spark.lock.txt
+	for version in $(QUEEN_VERSIONS); do \
+		$(COMPILE_ONLY) tests/queen/clients/$$version.in --upgrade \
+			--output-file tests/queen/clients/$$version.lock.txt || exit 1; \
+	done
 
 format: setup ## format the code and apply safe fixes
 	$(BIN)/ruff check --fix

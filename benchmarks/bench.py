@@ -55,6 +55,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """In one file of the spool, which is read while memory is looked at; in many that are recovered."""
     replay_messages: int = 400_000
     """In the spool when a replay begins."""
+    queen_messages: int = 100_000
+    """Popped and acknowledged by a client of Queen's."""
 
 
 FULL: Final = Pace()
@@ -73,6 +75,7 @@ QUICK: Final = Pace(
     http_pending=20_000,
     spool_messages=20_000,
     replay_messages=10_000,
+    queen_messages=2_000,
 )
 
 

@@ -105,6 +105,44 @@ async def test_a_named_partition_is_taken_alone(rig: Rig) -> None:
     assert sorted(unfinished(await take(rig.log, group))) == ["a1", "a2", "c1"]
 
 
+async def test_a_named_partition_goes_on_behind_what_its_owner_holds(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, "a1", "a2", "a3", partition="a")
+    first = await rig.log.claim(group, "one", Room(2), partition="a")
+    await push(rig.log, queue, "a4", partition="a")
+    assert list((await rig.log.claim(group, "two", ALL, partition="a")).claims) == []
+    assert await take(rig.log, group, "one") == []
+    second = await rig.log.claim(group, "one", ALL, partition="a")
+    assert first_texts(first) == [["a1", "a2"]]
+    assert first_texts(second) == [["a3"], ["a4"]]
+    await finish(rig.log, *second.claims)
+    await push(rig.log, queue, "a5", partition="a")
+    assert await take(rig.log, group, "two") == []
+    await defer(rig.log, first.claims[0], rig.clock.now(), attempts=1)
+    assert list((await rig.log.claim(group, "one", ALL, partition="a")).claims) == []
+    (back,) = (await rig.log.due(group, "one", ALL, partition="a")).claims
+    assert first_texts(await rig.log.claim(group, "one", ALL, partition="a")) == [["a5"]]
+    assert unfinished([back]) == ["a1", "a2"]
+
+
+async def test_what_is_due_of_a_named_partition_comes_alone(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    for text in ("a1", "b1", "a2", "b2"):
+        await push(rig.log, queue, text, partition=text[0])
+    now = rig.clock.now()
+    for claim in await take(rig.log, group):
+        text = unfinished([claim])[0]
+        await defer(rig.log, claim, now + (9 * SECOND if text == "b2" else 0), attempts=1)
+    claimed = await rig.log.due(group, "owner", ALL, partition="b")
+    assert (unfinished(claimed.claims), claimed.next_due_at) == (["b1"], now + 9 * SECOND)
+    claimed = await rig.log.due(group, "owner", Room(1), partition="a")
+    assert (unfinished(claimed.claims), claimed.next_due_at) == (["a1"], now)
+    claimed = await rig.log.due(group, "owner", ALL, partition="a")
+    assert (unfinished(claimed.claims), claimed.next_due_at) == (["a2"], None)
+    claimed = await rig.log.due(group, "owner", ALL, partition="none")
+    assert (list(claimed.claims), claimed.next_due_at) == ([], None)
+
+
 async def test_the_default_partition_is_one_too(rig: Rig) -> None:
     queue, group = await ordered(rig)
     await push(rig.log, queue, "1")

@@ -10,6 +10,7 @@ import pytest
 from forebay import open_log
 from tests.integration.test_commands import forebay
 from tests.servers import ValkeyServer
+from tests.tokens import SECRET, ed25519, write_key_set
 
 
 def check(*arguments: str, cwd: Path, status: int) -> dict[str, dict[str, Any]]:
@@ -120,3 +121,32 @@ def test_people_see_a_line_for_each_and_what_to_try(tmp_path: Path) -> None:
     assert "ok      python: " in run.stdout
     assert "failure server: no server answers" in run.stdout
     assert "try: forebay serve" in run.stdout
+
+
+def test_what_tokens_and_payloads_need_is_said_without_secrets(tmp_path: Path) -> None:
+    secret, keys = tmp_path / "secret", tmp_path / "keys"
+    secret.write_text(SECRET)
+    keys.write_text("0123456789abcdef" * 4)
+    keys.chmod(0o600)
+    secret.chmod(0o644)
+    jwt: dict[str, Any] = {"algorithm": "HS256", "secret_file": str(secret)}
+    config = tmp_path / "forebay.yaml"
+
+    def found(status: int) -> dict[str, dict[str, Any]]:
+        config.write_text(json.dumps({"jwt": jwt, "queen": {"encryption_keys_file": str(keys)}}))
+        findings = check("--store", "memory://", "--config", str(config), cwd=tmp_path, status=status)
+        assert SECRET not in str(findings)
+        assert "0123456789abcdef" not in str(findings)
+        return findings
+
+    well = found(0)
+    assert "HS256" in well["jwt"]["text"]
+    assert well["jwt secret"]["help"] == f"chmod o= {secret}"
+    assert "1 keys" in well["encryption"]["text"]
+    assert "encryption file" not in well
+    secret.write_text(SECRET[:31])
+    assert "31 bytes, fewer than 32" in found(1)["jwt"]["text"]
+    jwt = {"algorithm": "EdDSA", "key_set_file": str(write_key_set(tmp_path / "set.json", ed25519()))}
+    assert found(0)["jwt audience"]["level"] == "warning"
+    (tmp_path / "set.json").write_text("{")
+    assert found(1)["jwt"]["level"] == "failure"

@@ -23,9 +23,8 @@ _ROOT: Final = Path(__file__).resolve().parents[2]
 
 def environment() -> dict[str, str]:
     """The variables of this process for a program of ours: its source, and none that set something for it."""
-    kept = {
-        name: text for name, text in os.environ.items() if not name.startswith(("FOREBAY_", "FILE_BUFFER_"))
-    }
+    ours = ("FOREBAY_", "FILE_BUFFER_", "QUEEN_")
+    kept = {name: text for name, text in os.environ.items() if not name.startswith(ours)}
     return {**kept, "PYTHONPATH": f"{_ROOT / 'src'}{os.pathsep}{_ROOT}"}
 
 

@@ -19,6 +19,7 @@ from forebay.api.answers import Answer, Header, encode_json
 from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.context import Context
+from forebay.api.queen.faults import ANY_ORIGIN, fault, is_foreign, preflight
 from forebay.api.routing import Route, Router, WrongMethod
 from forebay.model import Corrupt, ForebayError, Rejected, Unavailable
 from forebay.wire.media import PROBLEM
@@ -75,6 +76,8 @@ class Application:
 
     async def _run(self, call: Call) -> Answer:
         context, scope = self.context, call.scope
+        if scope["method"] == "OPTIONS" and is_foreign(scope["raw_path"]):
+            return preflight()
         call.route, call.params = self.router.find(scope["method"], scope["raw_path"])
         if context.keys is not None and call.route.scope is not None:
             call.key = context.keys.admit(call.header(b"authorization"), call.route.scope)
@@ -95,6 +98,8 @@ class Application:
     async def _send(self, call: Call, answer: Answer, send: Send) -> None:
         body, media = answer.encoded(packed=answer.media is None and call.packed)
         headers: list[Header] = [(b"x-request-id", call.id.encode("latin-1")), *answer.headers]
+        if is_foreign(call.scope["raw_path"]):
+            headers += ANY_ORIGIN
         if media:
             headers += [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
         if not call.body_is_read and _has_body(call):
@@ -111,6 +116,7 @@ class Application:
         if isinstance(error, Corrupt):
             logger.error("%s", error, extra={"request_id": call.id})
         problem = problem_of(error, call.id, accepted=call.accepted)
+        foreign = is_foreign(call.scope["raw_path"])
         headers: list[Header] = []
         if problem.retry_after_seconds is not None:
             headers.append((b"retry-after", b"%d" % max(1, math.ceil(problem.retry_after_seconds))))
@@ -118,6 +124,8 @@ class Application:
             headers.append((b"allow", ", ".join(error.allowed).encode()))
         if problem.status == 401:  # noqa: PLR2004 - what the number means is HTTP's to say
             headers.append((b"www-authenticate", b'Bearer realm="forebay"'))
+        if foreign:
+            return Answer(fault(problem), status=problem.status, headers=headers)
         return Answer(encode_json(problem), status=problem.status, headers=headers, media=PROBLEM)
 
     def _count(self, call: Call, status: int, seconds: float) -> None:

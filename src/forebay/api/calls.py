@@ -15,6 +15,7 @@ from forebay.wire.media import JSON, MSGPACK_NAMES
 
 if TYPE_CHECKING:
     from forebay.api.context import Context
+    from forebay.api.queen.desk import Desk
 
 T = TypeVar("T")
 
@@ -62,6 +63,11 @@ class Call:
                 text: str = value.decode("latin-1")
                 return text
         return None
+
+    @property
+    def desk(self) -> Desk:
+        """What routes in Queen's format share."""
+        return self.context.desk
 
     @property
     def media(self) -> str:

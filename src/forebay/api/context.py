@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -11,6 +11,8 @@ from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
+from forebay.api.queen.desk import Desk
+from forebay.api.queen.sealing import Seal
 from forebay.api.settings import ServerSettings
 from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
@@ -31,6 +33,7 @@ class Context:
         shown: Mapping[str, Any] | None = None,
         clock: Clock | None = None,
         failover: Failover | None = None,
+        seal: Seal | None = None,
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
@@ -42,6 +45,8 @@ class Context:
         """The configuration as it may be seen by others."""
         self.failover = failover
         """Where pushes go while the log is away; None when they fail then."""
+        self.seal = seal
+        """What encrypts the payloads of queues that want it; None when there is no key."""
         self.budget = Budget(self.settings.limits.pending_bytes_max)
         self.counters = Counters(self)
         self.draining = asyncio.Event()
@@ -59,6 +64,8 @@ class Context:
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)
         self._names: dict[int, str] = {}
+        self.desk = Desk(self)
+        """What routes in Queen's format share."""
 
     @property
     def store(self) -> Store:
@@ -72,9 +79,22 @@ class Context:
         """Whether the log was there when it was last needed; asks nobody."""
         return self.opened is not None and (self.failover is None or self.failover.status().healthy)
 
+    @property
+    def is_spooling(self) -> bool:
+        """Whether pushes go to the spool now, as far as it is known."""
+        return self.failover is not None and (not self.is_healthy or self.failover.held is not None)
+
+    async def make_way(self, queue: str, partitions: Sequence[str]) -> None:
+        """Return when what is written to partitions overtakes nothing that is spooled; or Unavailable."""
+        if self.failover is not None:
+            await self.failover.make_way(queue, partitions)
+
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
-        """Write a block to a queue, or spool it while the log is away."""
+        """Write a block to a queue, or spool it while the log is away, or while pushes are held back."""
         if self.failover is None:
+            if self.desk.maintenance.push:
+                text = "pushes are held back (maintenance), and this server has no spool"
+                raise Unavailable(text, hint="try again later", retry_after_seconds=1.0)
             return await self._write(queue, block, body)
         write = None if self.opened is None else partial(self._write, queue, block, body)
         return await self.failover.push(queue, block, write)
@@ -86,7 +106,7 @@ class Context:
         except UnknownQueue:
             if not self.settings.create_queues:
                 raise
-            await self.store.create_queue(queue)
+            await self.store.create_queue(queue, self.desk.creation(queue))
             return await self.store.append(queue, block, body)
 
     async def _push(self, queue: str, messages: list[Message]) -> Written:

@@ -61,6 +61,13 @@ class Counters(Collector):
             durations.counts[bisect_left(_BOUNDS, seconds)] += 1
             durations.sum += seconds
 
+    def requests(self) -> Counter[str]:
+        """Requests by route."""
+        found: Counter[str] = Counter()
+        for (_, path, _), count in self._requests.items():
+            found[path] += count
+        return found
+
     def text(self) -> bytes:
         """All numbers, as Prometheus reads them."""
         return generate_latest(self._registry)
@@ -90,8 +97,8 @@ class Counters(Collector):
         )
         keys = self._context.keys
         if keys is not None:
-            refused = Counter(keys.ring.refused)
-            yield _labelled("forebay_http_unauthorized", "Keys refused, by reason.", "reason", refused)
+            text = "Keys and JWTs refused, by reason."
+            yield _labelled("forebay_http_unauthorized", text, "reason", keys.refused)
         gauges = {
             "forebay_http_connections": ("Open connections.", self.connections),
             "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),

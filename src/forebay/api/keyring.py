@@ -21,14 +21,23 @@ _SEEN_MAX: Final = 20_000
 
 
 class KeyRing:
-    """The keys of one file. `elapsed` gives the seconds of a clock that never jumps."""
+    """The keys of one file. `elapsed` gives the seconds of a clock that never jumps.
+
+    With `required`, a key is needed also where there is no file: somebody may have a JWT, but not anyone.
+    """
 
     def __init__(
-        self, path: Path, clock: Clock | None = None, *, elapsed: Callable[[], float] = time.monotonic
+        self,
+        path: Path,
+        clock: Clock | None = None,
+        *,
+        required: bool = False,
+        elapsed: Callable[[], float] = time.monotonic,
     ) -> None:
         self._path = path
         self._clock = clock or SystemClock()
         self._elapsed = elapsed
+        self._required = required
         self._keys: dict[str, Key] = {}
         self._seen: dict[bytes, Key] = {}
         """Keys by the digest of the header that they came in, of those that were found valid."""
@@ -48,7 +57,7 @@ class KeyRing:
     def verify(self, authorization: str | None) -> Key:
         """The key in an `Authorization` header, or Unauthorized; `ANYONE` where there are no keys."""
         self.look()
-        if not self.guarded:
+        if not (self.guarded or self._required):
             return ANYONE
         # The hot path. A digest of 256 bits tells nothing of the header by the time its lookup takes.
         seen = sha256(authorization.encode(errors="replace")).digest() if authorization else b""

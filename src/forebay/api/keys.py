@@ -28,6 +28,7 @@ __all__ = [
     "SCOPES",
     "Key",
     "Scope",
+    "checked_prefixes",
     "digest_of",
     "make_key",
     "presented",
@@ -72,6 +73,16 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
     burst: Annotated[int, msgspec.Meta(ge=1)] | None = None
     """Requests at once; none for those of one second."""
 
+    @property
+    def subject(self) -> str | None:
+        """Who the caller is, where that is vouched for: by a JWT. An API key tells nobody's name."""
+        return None
+
+    @property
+    def title(self) -> str:
+        """What errors call it."""
+        return f"key {self.id}"
+
     def has(self, scope: Scope) -> bool:
         """Tell whether the key has a scope."""
         return scope in self.scopes or "admin" in self.scopes
@@ -90,14 +101,14 @@ class Key(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True,
             return
         if not self.has(scope):
             raise Forbidden(
-                f"key {self.id} lacks the scope {scope}; it has {', '.join(self.scopes)}",
-                hint=f"use a key with the scope {scope}",
+                f"{self.title} lacks the scope {scope}; it has {', '.join(self.scopes) or 'none'}",
+                hint=f"use a key with the scope {scope}, or a JWT with a role that has it",
             )
         what = "what concerns all queues" if queue is None else f"queue {queue!a}"
         shown = ", ".join(map(ascii, self.queues[:_SHOWN_PREFIXES]))
         more = ", ..." if len(self.queues) > _SHOWN_PREFIXES else ""
         raise Forbidden(
-            f"key {self.id} is for queues that begin with {shown}{more}, not for {what}",
+            f"{self.title} is for queues that begin with {shown}{more}, not for {what}",
             hint="use a key without queue prefixes, or with one that fits",
         )
 
@@ -138,7 +149,7 @@ def make_key(
         name=name,
         digest=digest_of(text),
         scopes=_checked_scopes(scopes),
-        queues=_checked_prefixes(queues),
+        queues=checked_prefixes(queues),
         created_at=now,
         expires_at=expires_at,
         rate_per_second=rate_per_second,
@@ -165,7 +176,8 @@ def _checked_scopes(scopes: Iterable[str]) -> tuple[Scope, ...]:
     return tuple(scope for scope in SCOPES if scope in asked)
 
 
-def _checked_prefixes(queues: Iterable[str]) -> tuple[str, ...]:
+def checked_prefixes(queues: Iterable[str]) -> tuple[str, ...]:
+    """The beginnings of names that a key is for, each once; or Rejected."""
     prefixes = tuple(dict.fromkeys(queues))
     if len(prefixes) > _PREFIXES_MAX:
         raise Rejected(f"the key has {len(prefixes)} queue prefixes", hint=f"give {_PREFIXES_MAX} at most")
@@ -204,6 +216,7 @@ def unauthorized(reason: Reason) -> Unauthorized:
     """The one answer to every key that isn't valid."""
     return Unauthorized(
         "no valid API key came with the request",
-        hint="send the header Authorization: Bearer fbk_..., with a key that is neither revoked nor expired",
+        hint="send the header Authorization: Bearer fbk_..., with a key that is neither revoked nor expired,"
+        " or with a JWT where the server takes them",
         reason=reason,
     )

@@ -35,7 +35,7 @@ _PARAMETERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
 }
 _PROBLEMS: Final = {
     400: "The request is wrong: `detail` says what and where, `hint` what to do.",
-    401: "There is no key, or one that isn't known.",
+    401: "There is no key and no JWT, or none that is valid.",
     403: "The key doesn't allow this, or not for this queue.",
     404: "There is no such queue, group or message; the hint names the nearest.",
     408: "The request didn't arrive in time.",
@@ -66,7 +66,8 @@ in JSON. Times are microseconds since 1970. Unknown fields are refused. Errors a
 
 
 def document(routes: Sequence[Route]) -> dict[str, Any]:
-    """The whole document."""
+    """The whole document of our own format."""
+    routes = [route for route in routes if not route.foreign]
     schemas = _Schemas(routes)
     paths: dict[str, dict[str, Any]] = {}
     for route in routes:

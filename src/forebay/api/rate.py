@@ -1,4 +1,4 @@
-"""How often a key may be used: a token bucket, as a pure function on one number per key.
+"""How often a key, or the subject of a JWT, may be used: a token bucket, a pure function on one number.
 
 A bucket holds `burst` tokens and gains `rate` a second; a request takes its cost out. Kept is not the
 level but the time at which the bucket is full again, which says the same, needs no ticking, and is one
@@ -6,10 +6,13 @@ float. Times are seconds of a monotonic clock that is passed in.
 
 Invariants: within any span of t seconds at most `burst + rate * t` is let through; who is refused and
 waits as long as told is let through, if nobody else used the key; a clock that jumps back locks nobody out
-for longer than it takes to fill a bucket.
+for longer than it takes to fill a bucket; there are never more than so many buckets, and if more are needed
+(keys are counted, subjects aren't), those that are nearest to full are taken for full.
 """
 
 import math
+from heapq import nlargest
+from operator import itemgetter
 from typing import Final
 
 from forebay.api.keys import ANYONE, Key
@@ -18,8 +21,8 @@ from forebay.model import TooMany
 
 __all__ = ["RateLimits", "spend"]
 
-_BUCKETS_MAX: Final = 20_000
-"""Buckets that are remembered: twice as many as there may be keys."""
+_BUCKETS_MAX: Final = 100_000
+"""Buckets that are remembered: ten times as many as there may be keys."""
 
 
 def spend(
@@ -61,8 +64,7 @@ class RateLimits:
         full_at = self._full_at.get(key.id, -math.inf)
         self._full_at[key.id], wait = spend(full_at, now, rate=rate, burst=burst, cost=cost)
         if len(self._full_at) > _BUCKETS_MAX:
-            # A full bucket is as good as none; keys that went on are few.
-            self._full_at = {id: at for id, at in self._full_at.items() if at > now}
+            self._full_at = _emptiest(self._full_at, now)
         if wait is not None:
             self.refused += 1
         return wait
@@ -72,7 +74,7 @@ class RateLimits:
         wait = self.allow(key, now, cost)
         if wait is not None:
             raise TooMany(
-                f"key {key.id} is used more often than it may be",
+                f"{key.title} is used more often than it may be",
                 hint=f"try again in {wait:.3g} s, and send more messages per request",
                 retry_after_seconds=wait,
             )
@@ -82,3 +84,14 @@ class RateLimits:
         if self._settings.burst is not None and key.rate_per_second is None:
             return self._settings.burst
         return max(1.0, rate)
+
+
+def _emptiest(full_at: dict[str, float], now: float) -> dict[str, float]:
+    """The buckets without those that are full, which are as good as none; half of what there may be at most.
+
+    So many are left out each time that this is seldom done.
+    """
+    kept = {id: at for id, at in full_at.items() if at > now}
+    if len(kept) <= _BUCKETS_MAX // 2:
+        return kept
+    return dict(nlargest(_BUCKETS_MAX // 2, kept.items(), key=itemgetter(1)))

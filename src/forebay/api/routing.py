@@ -1,13 +1,16 @@
 """The table of routes: what is served, by whom, and what it looks like. The OpenAPI document is made from it.
 
-Invariants: a path has at most one route per method; finding a route costs as much as the path has parts.
+Invariants: a path has at most one route per method; finding a route costs as much as the path has parts. A
+part of a path may hold anything but a slash, unless that is encoded; foreign clients don't encode it, so what
+is found nowhere is looked for among foreign routes once more, with names that may have slashes.
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Awaitable, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import unquote_to_bytes
 
 from forebay.api.keys import Scope
@@ -18,6 +21,8 @@ if TYPE_CHECKING:
     from forebay.api.answers import Answer
     from forebay.api.calls import Call
 
+_LOOSE_BYTES_MAX: Final = 4_096
+"""So that nobody has us try for long where one name ends and the next begins."""
 Run = Callable[["Call"], Awaitable["Answer"]]
 
 
@@ -51,6 +56,8 @@ class Route:
     tag: str = ""
     waits: bool = False
     """It may take as long as its caller is willing to wait."""
+    foreign: bool = False
+    """It speaks another server's format, and isn't part of our own OpenAPI document."""
 
 
 class NoRoute(Rejected):
@@ -86,6 +93,10 @@ class Router:
         self._root = _Node()
         for route in routes:
             self._add(route)
+        foreign = [route for route in routes if route.foreign and "{" in route.path]
+        # The one with more words of its own first: it says more.
+        foreign.sort(key=lambda route: (-len(route.path.split("/")), route.path))
+        self._loose = [(_loosely(route.path), route) for route in foreign]
 
     def _add(self, route: Route) -> None:
         node, names = self._root, list[str]()
@@ -111,10 +122,10 @@ class Router:
                 values.append(part)
             node = following
             if node is None:
-                raise _no_route(raw_path)
+                return self._find_loosely(method, raw_path)
         assert node is not None
         if not node.methods:
-            raise _no_route(raw_path)
+            return self._find_loosely(method, raw_path)
         found = node.methods.get(method)
         if found is None and method == "HEAD":
             found = node.methods.get("GET")
@@ -124,6 +135,19 @@ class Router:
             raise WrongMethod(text, hint=f"use {' or '.join(allowed)}", allowed=allowed)
         route, names = found
         return route, {name: _decoded(value) for name, value in zip(names, values, strict=True)}
+
+    def _find_loosely(self, method: str, raw_path: bytes) -> tuple[Route, dict[str, str]]:
+        """The foreign route of a path in which a name has slashes."""
+        for pattern, route in self._loose if len(raw_path) <= _LOOSE_BYTES_MAX else ():
+            if route.method == method and (found := pattern.fullmatch(raw_path)) is not None:
+                return route, {name: _decoded(value) for name, value in found.groupdict().items()}
+        raise _no_route(raw_path)
+
+
+def _loosely(path: str) -> re.Pattern[bytes]:
+    """A path whose parameters may have slashes."""
+    parts = [f"(?P<{p[1:-1]}>.+)" if p.startswith("{") else re.escape(p) for p in path.split("/")]
+    return re.compile("/".join(parts).encode())
 
 
 def _decoded(part: bytes) -> str:

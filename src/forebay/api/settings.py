@@ -101,13 +101,16 @@ def split_listen(listen: str) -> tuple[str, int]:
 
 
 def check_exposure(settings: ServerSettings, *, guarded: bool) -> None:
-    """Refuse to listen beyond this machine when anyone could do anything; `guarded` says there are keys."""
+    """Refuse to listen beyond this machine when anyone could do anything.
+
+    `guarded` says that there are keys, or that JWTs are taken.
+    """
     host, _ = split_listen(settings.listen)
     if guarded or settings.insecure or _is_loopback(host):
         return
     raise Misconfigured(
         f"server.listen is {settings.listen}, open to other machines, and there are no API keys",
-        hint="make one with `forebay keys create`, listen on 127.0.0.1, or say --insecure",
+        hint="make one with `forebay keys create`, set jwt, listen on 127.0.0.1, or say --insecure",
     )
 
 

@@ -12,6 +12,8 @@ from urllib.parse import parse_qsl
 
 import msgspec
 
+from forebay.api.jwt.settings import JwtSettings
+from forebay.api.queen.settings import QueenSettings
 from forebay.api.settings import KeySettings, ServerSettings
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Limits, Misconfigured
@@ -89,6 +91,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     limits: Limits = Limits()
     logging: LoggingSettings = LoggingSettings()
     keys: KeySettings = KeySettings()
+    jwt: JwtSettings = JwtSettings()
+    queen: QueenSettings = QueenSettings()
 
     @property
     def keys_file(self) -> Path:

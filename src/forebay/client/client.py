@@ -61,7 +61,7 @@ from forebay.model import (
     parse_id,
     unpack,
 )
-from forebay.store.asking import checked_begin, checked_count, raise_for_lost
+from forebay.store.asking import checked_begin, checked_count, checked_partitions, raise_for_lost
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
 from forebay.store.tickets import check_reason, check_time, leases_of
@@ -319,18 +319,27 @@ class Client:
         worker: str | None = None,
         wait_seconds: float = 0.0,
         visibility_seconds: float | None = None,
+        partition: str | None = None,
+        partitions_max: int | None = None,
     ) -> list[Task]:
         """Take up to `count` tasks; nobody else gets them until the visibility timeout.
 
         Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
         several queues, those that are named take turns in being asked first. Tasks whose answer is lost on
         its way come back after the visibility timeout, to whoever asks then.
+
+        Ordered queues: `partition` names the only one to take from; while it is out with another worker of
+        the group there is nothing. `partitions_max` is from how many they come at most; of those, as many as
+        there are.
         """
+        names = checked_partitions(names_of(queue), partition, partitions_max)
         form: dict[str, Any] = {"count": checked_count(count), "group": group}
         form |= {"worker": worker or self._worker, "visibility_seconds": visibility_seconds}
-        path, names = "/v1/take", names_of(queue)
+        form["partitions_max"] = partitions_max
+        path = "/v1/take"
         if len(names) == 1:
             path = f"{_queue(names[0])}/take"
+            form["partition"] = partition
         else:
             form["queues"] = names
         now = asyncio.get_running_loop().time

@@ -6,8 +6,8 @@ Invariants: what is gathered goes in the order in which it came, one block of a 
 refused because of one caller's messages is refused to that caller alone; a failure goes to those whose
 messages were in the block, and to nobody else; no more than `pending_bytes_max` waits at a time.
 
-Nobody says here that a queue is ordered, where a block may hold one partition only. It is learnt from the
-first block that is refused and whose parts are not: from then on each partition has a lane of its own.
+In an ordered queue a block may hold one partition only. Who knows that it is one says so (`part`); otherwise
+it is learnt from the first block that is refused and whose parts are not. Then each partition has a lane.
 """
 
 from __future__ import annotations
@@ -82,6 +82,11 @@ class Merger:
         """Whether a put is small enough to gain from company; whoever knows its size says it."""
         return len(messages) <= SMALL_MESSAGES and (size or size_of(messages)) <= SMALL_BYTES
 
+    def part(self, queue: str) -> None:
+        """A queue is known to be ordered: each of its partitions has a lane of its own from now on."""
+        if len(self._apart) < _APART_MAX:
+            self._apart.add(queue)
+
     async def put(self, queue: str, messages: list[Message], size: int | None = None) -> Written:
         """Put messages, maybe together with those of others; where they are."""
         put = _Put(messages, size or size_of(messages))
@@ -152,8 +157,8 @@ class Merger:
         else:
             parts = [list(puts[: len(puts) // 2]), list(puts[len(puts) // 2 :])]
         written = [await self._send(queue, together) for together in parts]
-        if len(by_partition) > 1 and all(written) and len(self._apart) < _APART_MAX:
-            self._apart.add(queue)
+        if len(by_partition) > 1 and all(written):
+            self.part(queue)
         return all(written)
 
 

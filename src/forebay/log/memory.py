@@ -499,7 +499,7 @@ class MemoryLog:
         held, state = self._live(group.queue), self._group(group)
         self._owners.setdefault(owner, self._clock.now())
         if held.queue.settings.ordered:
-            runs = self._ordered_runs(held, state, room, partition)
+            runs = self._ordered_runs(held, state, room, partition, owner)
         else:
             runs = self._next_runs(held, state, room)
         claims = []
@@ -546,9 +546,13 @@ class MemoryLog:
         return runs
 
     def _ordered_runs(
-        self, held: _Queue, state: _Group, room: Room, partition: str | None
+        self, held: _Queue, state: _Group, room: Room, partition: str | None, owner: str
     ) -> list[tuple[StoredBlock, int, int]]:
-        busy = {c.block.partition for c in self._claims.values() if c.group == state.group.number}
+        busy = {
+            c.block.partition
+            for c in self._claims.values()
+            if c.group == state.group.number and (partition is None or c.owner != owner)
+        }
         lanes: dict[str, list[StoredBlock]] = {}
         for block in held.from_sequence(state.group.start):
             lane = block.partition or ""
@@ -571,18 +575,16 @@ class MemoryLog:
                     return runs
         return runs
 
-    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
+    async def due(
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+    ) -> Claimed:
         self._group(group)
         now = self._clock.now()
         self._owners.setdefault(owner, now)
-        waiting = [
-            c
-            for c in self._claims.values()
-            if c.group == group.number and c.owner is None and c.due_at <= now
-        ]
+        waiting = [c for c in self._deferred(group, partition) if c.due_at <= now]
         waiting.sort(key=lambda c: (c.due_at, c.first, c.count))
         claimed = self._take_over(waiting, owner, room)
-        left = [c.due_at for c in self._claims.values() if c.group == group.number and c.owner is None]
+        left = [c.due_at for c in self._deferred(group, partition)]
         return msgspec.structs.replace(claimed, next_due_at=min(left, default=None))
 
     async def heartbeat(self, owner: str) -> None:
@@ -636,6 +638,33 @@ class MemoryLog:
         ]  # fmt: skip
         return recalled(found, self._queues[group.queue].queue.name)
 
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        self._group(group)
+        wanted = check_held(group, ids)
+        self._owners.setdefault(owner, self._clock.now())
+        found = [
+            c
+            for c in self._claims.values()
+            if c.group == group.number
+            and (held or c.owner is None)
+            and c.owner != owner
+            and (
+                (partition is not None and c.block.partition == partition)
+                or any(_open(c, group, message_id) for message_id in wanted)
+            )
+        ]
+        for claim in found:
+            claim.owner = owner
+        return len(found)
+
     async def owners(self) -> list[Owner]:
         return [Owner(name, beat_at) for name, beat_at in sorted(self._owners.items())]
 
@@ -666,6 +695,13 @@ class MemoryLog:
             self._claims[claim.token] = claim
             taken.append(claim)
         return self._claimed(taken)
+
+    def _deferred(self, group: Group, partition: str | None) -> Iterator[_Claim]:
+        return (
+            c
+            for c in self._claims.values()
+            if c.group == group.number and c.owner is None and partition in (None, c.block.partition or "")
+        )
 
     def _waits(self, claim: _Claim, owner: str) -> bool:
         """Whether an earlier run of the same partition is elsewhere: with another owner, or deferred.

@@ -179,8 +179,8 @@ class Log(Protocol):
         """The next messages of a group, held by `owner` from now on.
 
         Whole blocks as long as they fit in `room`; the first is cut to fit. `partition` asks an ordered
-        queue for one partition. The caller has the blocks from message id `known` on: their bodies are
-        left out (empty), and not checked.
+        queue for one partition, of which something may be out already, if all of that is with `owner`. The
+        caller has the blocks from message id `known` on: their bodies are left out (empty), and not checked.
         """
         ...
 
@@ -195,10 +195,13 @@ class Log(Protocol):
         """
         ...
 
-    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
+    async def due(
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+    ) -> Claimed:
         """Deferred messages whose time has come, and claims that were given back, by their time.
 
-        `next_due_at` says when the next of them comes, if any is left: now, when there was no room.
+        `partition` asks for those of one partition only. `next_due_at` says when the next of them comes, if
+        any is left: now, when there was no room.
         """
         ...
 
@@ -236,6 +239,23 @@ class Log(Protocol):
         """The claims, held by any owner, in which these messages (up to 10,000) are not finished.
 
         Each claim once, otherwise like `recall`.
+        """
+        ...
+
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        """Give claims to an owner, whoever has them, or whether they wait for their time; how many.
+
+        Those in which the messages `ids` (up to 10,000) are not finished, and all of an ordered queue's
+        `partition`. Without `held`, only what nobody holds. The owner gets them by `reclaim`, naming itself;
+        from then on whoever had them settles nothing more, and what is on a shelf of his is not handed out.
         """
         ...
 

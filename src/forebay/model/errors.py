@@ -51,10 +51,10 @@ class Rejected(ForebayError):
 
 
 class Unauthorized(Rejected):
-    """No valid key came with the request.
+    """No valid key or JWT came with the request.
 
-    The text is the same whatever the reason, so that nobody learns which keys exist; `reason` is for
-    counters and logs: missing, malformed, unknown, revoked or expired.
+    Of a key the text is the same whatever the reason, so that nobody learns which keys exist; of a JWT it
+    says what is wrong. `reason` is for counters and logs: missing, malformed, unknown, revoked, expired ...
     """
 
     status = 401

@@ -6,7 +6,8 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from forebay.model import LeaseLost, Rejected, from_datetime
+from forebay.log.values import Queue
+from forebay.model import LeaseLost, Rejected, check_partition, from_datetime
 
 COUNT_MAX: Final = 10_000
 LISTED_MAX: Final = 5
@@ -18,6 +19,29 @@ def checked_count(count: int) -> int:
     if not 1 <= count <= COUNT_MAX:
         raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
     return count
+
+
+def checked_partitions(
+    queues: Sequence[str], partition: str | None, partitions_max: int | None
+) -> Sequence[str]:
+    """The queues to take from, unless what is said of partitions can't be."""
+    if partition is not None:
+        check_partition(partition)
+        if len(queues) > 1:
+            hint = "name one queue, or no partition"
+            raise Rejected(f"partition {partition!r} of {len(queues)} queues", hint=hint)
+    if partitions_max is not None and partitions_max < 1:
+        hint = "ask for 1 or more, or leave it out for any number"
+        raise Rejected(f"tasks of {partitions_max} partitions can't be taken", hint=hint)
+    return queues
+
+
+def check_ordered(queue: Queue, partition: str | None, partitions_max: int | None) -> None:
+    """Raise Rejected where partitions are asked for of a queue that ignores them when handing out."""
+    if queue.settings.ordered or (partition is None and partitions_max is None):
+        return
+    hint = "leave out what you say of partitions, or put such tasks in an ordered queue"
+    raise Rejected(f"queue {queue.name!r} is unordered: it hands out whatever partition", hint=hint)
 
 
 def checked_begin(

@@ -1,5 +1,8 @@
 """Filling a shelf from the log: what came due, what nobody has claimed, what was only noted.
 
+Either all that is there, as far as it fits; or as much as is asked for of one partition, for which others
+that nobody has asked for make room.
+
 Invariants: nothing newer is brought while something older of the same flow (ordered: partition) is cold;
 what can't be handed out yet goes back to the log before anything else of its claim is offered; a fill
 that breaks off leaves a doubt behind, and the next one looks for claims that never came to the shelf.
@@ -7,20 +10,24 @@ that breaks off leaves a doubt behind, and the next one looks for claims that ne
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from time import monotonic
-from typing import Final
+from typing import Final, TypeVar
 
 import msgspec
 
 from forebay.log.seam import Log, LogAway
 from forebay.log.values import Claim, Claimed, Group, Queue, Room, Settlement
 from forebay.model import Block, Clock, Flow, mint, sequence_of
+from forebay.store.handing import wanted_of
+from forebay.store.settling import withdrawal_of
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.unpacking import Unpacked, defer, pick, unpack
 from forebay.warm.seam import EpochLost
 from forebay.warm.values import Fill, Parcel
+
+T = TypeVar("T")
 
 STEP_MESSAGES: Final = 1_000
 """At most so many messages are claimed at once, so that the first of them are not kept waiting."""
@@ -54,6 +61,20 @@ class Filled(msgspec.Struct, frozen=True):
     """A flow that holds most of the shelf."""
     noted: frozenset[Flow]
     """Flows of which something is only noted."""
+    partitions: Collection[str]
+    """Of which something was brought."""
+
+
+class Fetched(msgspec.Struct, frozen=True):
+    """What it took to fetch something of one partition."""
+
+    held: int
+    next_due_at: int | None
+    """When more of the partition comes due, if the log was asked, and knows."""
+    spared: Collection[str]
+    """Partitions that went back to the log to make room."""
+    is_cramped: bool
+    """Whether some had to be left out, since all that the shelf holds is out."""
 
 
 class Filler:
@@ -75,13 +96,30 @@ class Filler:
         `next_due_at` says when something deferred comes due, if it is known; `share` makes room for flows
         that wait behind one that holds most of the shelf.
         """
+        return await self._do(tier, next_due_at, lambda work, doubt: work.run(doubt=doubt, share=share))
+
+    async def fetch(self, tier: Tier, partition: str, count: int, *, goes_on: bool) -> Fetched | None:
+        """See to it that `count` messages of one partition are ready, if there are so many.
+
+        None while somebody else fills. Nothing is fetched of a partition that is out, unless it `goes_on`:
+        whoever has it takes what comes after, too.
+        """
+        return await self._do(
+            tier,
+            None,
+            lambda work, doubt: work.fetch(partition, count, doubt=doubt, goes_on=goes_on),
+        )
+
+    async def _do(
+        self, tier: Tier, next_due_at: int | None, job: Callable[[_Work, bool], Awaitable[T]]
+    ) -> T | None:
         fill = await tier.warm.begin(tier.shelf, tier.epoch or await tier.open())
         if fill is None:
             return None
         doubt, self._doubt = fill.doubt or self._doubt, False
         later = doubt and tier.warm.shared and monotonic() - self._away_at < LATE_SECONDS
         try:
-            filled = await _Work(self, tier, fill, next_due_at).run(doubt=doubt and not later, share=share)
+            done = await job(_Work(self, tier, fill, next_due_at), doubt and not later)
             await tier.warm.end(tier.shelf, fill, doubt=later)
         except BaseException as error:
             self._doubt = True
@@ -89,7 +127,7 @@ class Filler:
                 self._away_at = monotonic()
             await _end_in_doubt(tier, fill)
             raise
-        return filled
+        return done
 
     async def block_of(self, claim: Claim) -> Block:
         """The whole block of a claim, from memory where it is there."""
@@ -129,6 +167,10 @@ class _Work:
         self._no_bytes = False
         self._hogs: set[Flow] = set()
         self._late: dict[str, int] = {}
+        self._partitions: set[str] = set()
+        self._spared: set[str] = set()
+        self._wanted: str | None = None
+        """The partition for which others make room."""
 
     @property
     def _room(self) -> int:
@@ -145,8 +187,67 @@ class _Work:
         if self._is_due():
             await self._bring_due()
         drained = await self._bring_new() and not self._noted
-        noted = frozenset(self._noted)
-        return Filled(self._brought, self._held, drained, self._next_due_at, self._hog(), noted)
+        return Filled(
+            self._brought, self._held, drained, self._next_due_at, self._hog(),
+            frozenset(self._noted), self._partitions,
+        )  # fmt: skip
+
+    async def fetch(self, partition: str, count: int, *, doubt: bool, goes_on: bool) -> Fetched:
+        """Bring as many messages of a partition as it takes to have so many ready."""
+        if doubt:
+            await self._recover()
+        lane = await self._tier.warm.lane(self._tier.shelf, self._fill, partition)
+        count = min(count, self._tier.shelf.messages_max) - lane.ready
+        is_all = True
+        if count > 0 and (goes_on or not lane.out):
+            self._wanted = partition
+            is_all = await self._fetch(partition, count, lane.noted)
+        return Fetched(self._held, self._next_due_at, self._spared, not is_all)
+
+    async def _fetch(self, partition: str, count: int, noted: int) -> bool:
+        """Tells whether all that came is on the shelf."""
+        count += self._brought  # by looking for what was lost
+        if noted:
+            shelf, warm = self._tier.shelf, self._tier.warm
+            found = await warm.noted(shelf, self._fill, count - self._brought, partition=partition)
+            is_all = await self._unnote(found)
+            if not is_all or len(found) < noted:
+                return is_all  # nothing newer before the rest of it
+        while self._brought < count:
+            room = Room(count - self._brought, self._tier.shelf.bytes_max)
+            claimed = await self._claim_of(partition, room)
+            if not (claimed.claims or claimed.corrupt):
+                break
+            if not await self._offer(claimed):
+                return False
+        return True
+
+    async def _claim_of(self, partition: str, room: Room) -> Claimed:
+        """What comes next of a partition: what is new, unless something of it is deferred."""
+        known = self._filler.tail.known
+        claimed = await self._log.claim(self._group, self._owner, room, partition=partition, known=known)
+        if not claimed.claims and not claimed.corrupt:
+            claimed = await self._log.due(self._group, self._owner, room, partition=partition)
+            self._next_due_at = claimed.next_due_at
+        return claimed
+
+    async def _make_room(self, parcels: Sequence[Parcel]) -> None:
+        """Have partitions that nobody has asked for go back to the log, as many as it takes."""
+        shelf, warm = self._tier.shelf, self._tier.warm
+        messages = self._held + sum(map(len, parcels)) - shelf.messages_max
+        size = self._bytes + sum(parcel.size for parcel in parcels) - shelf.bytes_max
+        if self._wanted is None or (messages <= 0 and size <= 0):
+            return
+        spared = await warm.spare(shelf, self._fill, messages, size, besides=self._wanted)
+        if not spared:
+            return
+        now = self._filler.clock.now()
+        await self._log.commit(settlements=[withdrawal_of(piece, now) for piece in spared], id=mint())
+        await warm.finish(shelf, wanted_of(spared))
+        self._spared.update(piece.lease.partition or "" for piece in spared)
+        off = [piece for piece in spared if piece.deadline > piece.since]  # the others were only noted
+        self._held -= sum(len(piece.places) for piece in off)
+        self._bytes -= sum({piece.parcel.key: piece.parcel.size for piece in off}.values())
 
     def _hog(self) -> Flow | None:
         most = HOG_SHARE * self._tier.shelf.messages_max
@@ -167,7 +268,11 @@ class _Work:
             await self._offer(claimed)
 
     async def _bring_noted(self) -> None:
-        noted = await self._tier.warm.noted(self._tier.shelf, self._fill, self._room, self._hogs)
+        shelf = self._tier.shelf
+        await self._unnote(await self._tier.warm.noted(shelf, self._fill, self._room, self._hogs))
+
+    async def _unnote(self, noted: Sequence[Parcel]) -> bool:
+        """Bring the bodies of what was noted; tells whether all of it is on the shelf."""
         blocks: dict[int, Block] = {}
         parcels = []
         for parcel in noted:
@@ -182,7 +287,7 @@ class _Work:
             part = pick(blocks[parcel.claim], 0, parcel.offsets)
             parcels.append(msgspec.structs.replace(parcel, block=part))
             self._count_noted(parcel.flow, -1)
-        await self._put(parcels)
+        return await self._put(parcels) and len(parcels) == len(noted)
 
     async def _read_claim(self, parcel: Parcel) -> Block:
         """The messages of the claim that a parcel was cut from."""
@@ -233,8 +338,8 @@ class _Work:
             return PARCEL_MESSAGES_MIN
         return max(1, min(PARCEL_MESSAGES_MAX, self._tier.shelf.messages_max // PARCELS))
 
-    async def _offer(self, claimed: Claimed) -> None:
-        """Bring claims to the shelf."""
+    async def _offer(self, claimed: Claimed) -> bool:
+        """Bring claims to the shelf; tells whether all that can be handed out is on it."""
         now, shelf = self._filler.clock.now(), self._tier.shelf
         self._late.clear()
         parcels: list[Parcel] = []
@@ -250,7 +355,7 @@ class _Work:
         if settlements:
             await self._log.commit(settlements=settlements, id=mint())
             self._note_due(settlements)
-        await self._put(parcels)
+        return await self._put(parcels)
 
     def _keep_behind(self, claim: Claim, unpacked: Unpacked, now: int) -> Unpacked:
         """In an ordered queue, what comes after a deferred message of its partition waits along."""
@@ -269,11 +374,13 @@ class _Work:
         if self._next_due_at is not None and earliest < self._next_due_at:
             self._next_due_at = earliest  # unless it isn't known what else is due
 
-    async def _put(self, parcels: Sequence[Parcel]) -> None:
+    async def _put(self, parcels: Sequence[Parcel]) -> bool:
+        """Offer parcels; tells whether none of them is only noted."""
         if self._hogs:
             parcels = [msgspec.structs.replace(p, block=None) if p.flow in self._hogs else p for p in parcels]
         if not parcels:
-            return
+            return True
+        await self._make_room(parcels)
         noted = {parcel.key for parcel in await self._tier.warm.offer(self._tier.shelf, self._fill, parcels)}
         for parcel in parcels:
             if parcel.key in noted:
@@ -283,7 +390,9 @@ class _Work:
             self._held += len(parcel)
             self._bytes += parcel.size
             self._brought += len(parcel)
+            self._partitions.add(parcel.partition or "")
             self._flows[parcel.flow] = self._flows.get(parcel.flow, 0) + len(parcel)
+        return not noted
 
     def _count_noted(self, flow: Flow, change: int) -> None:
         self._noted[flow] = self._noted.get(flow, 0) + change

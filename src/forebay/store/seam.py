@@ -137,11 +137,17 @@ class Store(Protocol):
         worker: str | None = None,
         wait_seconds: float = 0.0,
         visibility_seconds: float | None = None,
+        partition: str | None = None,
+        partitions_max: int | None = None,
     ) -> list[Task]:
         """Take up to `count` tasks; nobody else gets them until the visibility timeout.
 
         Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
         several queues, those that are named take turns in being asked first.
+
+        Ordered queues: `partition` names the only one to take from; while it is out with another worker of
+        the group there is nothing. `partitions_max` is from how many they come at most; of those, as many as
+        there are.
         """
         ...
 

@@ -45,9 +45,9 @@ _Recall = Callable[[_Wanted], Awaitable[_Recalled]]
 class Settler:
     """See the module. It tells the window what that means for it.
 
-    `freed`: so many messages are off the shelf, and so many partitions may be handed out again; `readied`: so
-    many are ready; `come_due`: something comes back at a time; `later`: what is owed is to be paid;
-    `returned`: messages of these leases go back to the log.
+    `freed`: so many messages are off the shelf, and these partitions may be handed out again; `readied`: so
+    many are ready; `come_due`: something of these partitions comes back at a time; `later`: what is owed is
+    to be paid; `returned`: messages of these leases go back to the log.
     """
 
     def __init__(
@@ -58,9 +58,9 @@ class Settler:
         tiers: Tiers,
         settings: QueueSettings,
         *,
-        freed: Callable[[int, int], None],
+        freed: Callable[[int, Collection[str]], None],
         readied: Callable[[int], None],
-        come_due: Callable[[int], None],
+        come_due: Callable[[int, Collection[str]], None],
         later: Callable[[float], None],
         returned: Callable[[Iterable[Lease]], None],
     ) -> None:
@@ -316,10 +316,11 @@ class Settler:
         except WarmAway:
             self._tiers.fall_back()  # what the shelf still holds of it is refused when it is marked
         here = gone if self._elsewhere is None else self._here(gone)
-        self._freed(sum(map(len, here.values())), len(gone) if tier.shelf.ordered else 0)
+        partitions = [lease.partition or "" for lease in gone] if tier.shelf.ordered else ()
+        self._freed(sum(map(len, here.values())), partitions)
         due = [d.due_at for s in settlements for d in s.deferred]
         if due:
-            self._come_due(min(due))
+            self._come_due(min(due), ())
 
     def _due_of(
         self, settlements: Mapping[Lease, Settlement], returning: Mapping[Lease, str]
@@ -361,7 +362,8 @@ class Settler:
         for tier, mine in self._tiers.split({lease: offsets for lease, (_, offsets) in owed.items()}):
             with suppress(WarmAway):
                 await tier.warm.finish(tier.shelf, mine)
-        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred))
+        partitions = {lease.partition or "" for lease in owed}
+        self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred), partitions)
 
     async def _pay_in_part(self, owed: Mapping[Lease, tuple[Settlement, list[int]]]) -> None:
         """Say again of each what the log has not heard, where it has heard some of it."""

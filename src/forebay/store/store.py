@@ -9,7 +9,7 @@ the whole seam in one place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from os import getpid
@@ -39,6 +39,7 @@ from forebay.log.values import (
 from forebay.model import (
     Block,
     Clock,
+    LeaseLost,
     Message,
     Rejected,
     SystemClock,
@@ -47,14 +48,22 @@ from forebay.model import (
     cancel,
     queue_of,
 )
-from forebay.store.asking import checked_begin, checked_count, raise_for_lost
+from forebay.store.asking import (
+    check_ordered,
+    checked_begin,
+    checked_count,
+    checked_partitions,
+    raise_for_lost,
+)
+from forebay.store.by_hand import ByHand
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
+from forebay.store.picking import picked
 from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
-from forebay.store.tickets import check_once
+from forebay.store.tickets import check_once, check_reason
 from forebay.store.tiers import SECOND
 from forebay.store.transacting import Transaction
 from forebay.store.values import (
@@ -72,8 +81,8 @@ from forebay.store.values import (
     Ticket,
     Whereabouts,
 )
-from forebay.store.waiting import in_turn, names_of, take
-from forebay.store.whereabouts import look
+from forebay.store.waiting import Source, in_turn, names_of, take
+from forebay.store.whereabouts import is_of, look
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import Warm, WarmAway
@@ -180,6 +189,10 @@ class LogStore:
         """The queue of that name, as the log has it now."""
         return await self.log.queue(name)
 
+    async def known_queue(self, name: str) -> Queue:
+        """The queue of that name, as this store knows it; its settings may be a moment old."""
+        return await self._queue(name)
+
     async def queues(self) -> list[Queue]:
         """All queues, by number."""
         return await self.log.queues()
@@ -272,7 +285,7 @@ class LogStore:
         if not messages:
             raise Rejected("there is no task to put", hint="give one or more")
         block = Block.of(messages, id=id, created_at=self._clock.now())
-        return (await self._append(Append.of(held, block))).ids()
+        return (await self._append(held, Append.of(held, block))).ids()
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
@@ -280,13 +293,14 @@ class LogStore:
         Whoever has the block encoded and checked gives it as `body`.
         """
         held = await self._queue(queue)
-        return await self._append(Append(held.number, block, body) if body else Append.of(held, block))
+        append = Append(held.number, block, body) if body else Append.of(held, block)
+        return await self._append(held, append)
 
-    async def _append(self, append: Append) -> Appended:
+    async def _append(self, queue: Queue, append: Append) -> Appended:
         receipt = await self.log.commit([append])
         (appended,) = receipt.appended
         self._remember(append, appended)
-        await self.announce(append.queue)
+        await self.announce(append.queue, append.block.partition_table if queue.settings.ordered else None)
         return appended
 
     def _remember(self, append: Append, appended: Appended) -> None:
@@ -295,14 +309,17 @@ class LogStore:
         if tail is not None and appended.count == len(append.block) and not appended.known:
             tail.add(appended.first, append.block)
 
-    async def announce(self, queue: int) -> None:
-        """Tell whoever waits, here and elsewhere, that something new is in the log."""
+    async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
+        """Tell whoever waits, here and elsewhere, that something new is in the log.
+
+        In these partitions, where they are known and matter: in an ordered queue.
+        """
         for window in self._windows.values():
             if window.group.queue == queue:
-                window.nudge()
+                window.hear(filled=False, partitions=partitions)
         if self._shared is not None:
             with suppress(Unavailable):
-                await self._shared.announce(queue)
+                await self._shared.announce(queue, partitions)
 
     async def get_task(
         self,
@@ -313,17 +330,37 @@ class LogStore:
         worker: str | None = None,
         wait_seconds: float = 0.0,
         visibility_seconds: float | None = None,
+        partition: str | None = None,
+        partitions_max: int | None = None,
     ) -> list[Task]:
         """Take up to `count` tasks; nobody else gets them until the visibility timeout.
 
         Waits up to `wait_seconds` for the first one. The timeout is the queue's unless it is given here. Of
         several queues, those that are named take turns in being asked first.
+
+        Ordered queues: `partition` names the only one to take from; while it is out with another worker of
+        the group there is nothing. `partitions_max` is from how many they come at most; of those, as many as
+        there are.
         """
         checked_count(count)
-        windows = in_turn([await self._window(name, group) for name in names_of(queue)])
-        sources = [(w, _seconds(visibility_seconds, w.queue.settings.visibility_seconds)) for w in windows]
+        names = checked_partitions(names_of(queue), partition, partitions_max)
+        windows = in_turn([await self._window(name, group) for name in names])
+        for window in windows:
+            check_ordered(window.queue, partition, partitions_max)
+        seconds = [_seconds(visibility_seconds, w.queue.settings.visibility_seconds) for w in windows]
+        with picked(windows, partition, partitions_max) as sources:
+            return await self._take(windows, zip(sources, seconds, strict=True), count, worker, wait_seconds)
+
+    async def _take(
+        self,
+        windows: Sequence[Window],
+        sources: Iterable[tuple[Source, float]],
+        count: int,
+        worker: str | None,
+        wait_seconds: float,
+    ) -> list[Task]:
         try:
-            return await take(sources, count, worker or self._worker, wait_seconds)
+            return await take(list(sources), count, worker or self._worker, wait_seconds)
         except UnknownGroup:
             await self._drop_deleted(windows)
             raise
@@ -453,7 +490,7 @@ class LogStore:
         The server that handed a message out notices when its lease expires, if not before; until then a
         partition of an ordered queue is out there.
         """
-        return await (await self._window(queue, group)).settler.tickets(ids, since)
+        return await (await self._window(queue, group)).tickets(ids, since)
 
     # Dead letters
 
@@ -508,6 +545,59 @@ class LogStore:
             changed.extend(await self.log.restore(held, letters.ids[begin : begin + PAGE]))
         return Letters(changed)
 
+    # By hand
+
+    async def bury_message(self, id: int, reason: str, *, group: str = DEFAULT_GROUP) -> bool:
+        """Make one message a dead letter, wherever it is; False when it is finished, or dead already.
+
+        If it is out with a worker, his lease ends. In an ordered queue so may those of others of its
+        partition, which are handed out again then: see `forebay.store.by_hand`, also for what it costs.
+        """
+        found = await self.log.find(id)
+        window = await self._window(found.queue.name, group)
+        for ticket in await self._tickets_of(found.queue, window, id):
+            with suppress(LeaseLost):
+                await self.settle(bury=[Burial(ticket, reason)])
+                return True
+        buried = await self._by_hand(found.queue, window).bury(id, check_reason(reason))
+        await self._look_again(window)
+        return buried
+
+    async def hasten(self, id: int, *, group: str = DEFAULT_GROUP) -> bool:
+        """Let a message come now that is delayed, after those before it in its partition; whether it does."""
+        found = await self.log.find(id)
+        window = await self._window(found.queue.name, group)
+        comes = await self._by_hand(found.queue, window).hasten(id)
+        await self._look_again(window)
+        return comes
+
+    async def skip_partition(self, queue: str, partition: str, *, group: str = DEFAULT_GROUP) -> int:
+        """Do without all that an ordered queue has in a partition; how many messages, which count as expired.
+
+        Those that come later are handed out. Leases of the partition are lost. Costs by its blocks.
+        """
+        window = await self._window(queue, group)
+        if not window.queue.settings.ordered:
+            text = f"queue {queue!r} has no order of its own, so it has no partitions to skip"
+            raise Rejected(text, hint="skip the whole queue with purge_queue")
+        skipped = await self._by_hand(window.queue, window).skip(partition)
+        await self._look_again(window)
+        return skipped
+
+    def _by_hand(self, queue: Queue, window: Window) -> ByHand:
+        return ByHand(self.log, self._clock, queue, window.group, self._name)
+
+    async def _tickets_of(self, queue: Queue, window: Window, id: int) -> list[Ticket]:
+        """What it takes to settle a message that is out, by this process or another; the better one first."""
+        leases = [piece.lease for piece in await self._out(queue, window.group) if is_of(piece, id)]
+        elsewhere = await window.tickets([id], self._clock.now())
+        return [*(Ticket(id, lease) for lease in leases), *elsewhere.values()]
+
+    async def _look_again(self, window: Window) -> None:
+        """Something went back to the log."""
+        window.come_due(self._clock.now())
+        await self.announce(window.group.queue)
+
     # Looking
 
     async def get_stat(self) -> StoreStats:
@@ -528,6 +618,12 @@ class LogStore:
     async def where(self, id: int) -> Whereabouts:
         """The whole path of one message: its block, and for every group where it is and what happened."""
         return await look(self.log, self._out, id)
+
+    async def leased(self, queue: str, group: str) -> Sequence[Leased]:
+        """All that is out with workers of a group, as far as this process can know."""
+        held = await self._queue(queue)
+        found = [one for one in await self.log.groups(held) if one.name == group]
+        return await self._out(held, found[0]) if found else ()
 
     async def _out(self, queue: Queue, group: Group) -> Sequence[Leased]:
         """All that is out with workers of a group, as far as this process can know."""
@@ -671,11 +767,11 @@ class LogStore:
         self._by_group.pop(window.group.number, None)
         await window.close()
 
-    def _heard(self, queue: int, group: int | None) -> None:
+    def _heard(self, queue: int, group: int | None, partitions: Collection[str] | None) -> None:
         """A server has put something, or has filled a shelf."""
         for window in self._windows.values():
             if window.group.queue == queue and group in (None, window.group.number):
-                window.hear(filled=group is not None)
+                window.hear(filled=group is not None, partitions=partitions)
 
     def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:
         begins, seconds = checked_begin(start_time, delay)

@@ -63,6 +63,8 @@ class Line:
         # Not a plain dict: to find the first of one walks over all that were removed before it.
         self._waiters: OrderedDict[Waiter, None] = OrderedDict()
         self._returned: set[Waiter] = set()
+        self._first: Waiter | None = None
+        """Who was woken alone."""
         self._by_ticket: list[tuple[int, Waiter]] = []
         """Those that returned as a heap; some may have left."""
 
@@ -98,6 +100,19 @@ class Line:
         self.news += 1
         while takers > 0 and (waiter := self._pop()) is not None:
             takers -= waiter.wake(self, is_sure=False)
+
+    def wake_first(self) -> None:
+        """Wake up the first, and no other while it has yet to look: only one can have what there is.
+
+        Who looks and finds nothing looks again if there is news; who leaves then wakes up the next.
+        """
+        self.news += 1
+        if self._first is not None and self._first.by is self:
+            return
+        while (waiter := self._pop()) is not None:
+            if waiter.wake(self, is_sure=True):
+                self._first = waiter
+                return
 
     def wake_all(self) -> None:
         """Wake up everybody: there is nothing to wait for any more."""

@@ -31,11 +31,12 @@ async def look(log: Log, running: Running, message_id: int) -> Whereabouts:
     for stands in found.standings:
         if stands.claim is not None and stands.claim.owner is not None:
             leases = await running(found.queue, stands.group)
-            out.update((stands.group.number, lease) for lease in leases if _is_of(lease, message_id))
+            out.update((stands.group.number, lease) for lease in leases if is_of(lease, message_id))
     return tell(message_id, found, out)
 
 
-def _is_of(lease: Leased, message_id: int) -> bool:
+def is_of(lease: Leased, message_id: int) -> bool:
+    """Whether a message is among those of a lease."""
     return message_id - lease.parcel.first in lease.span()
 
 
@@ -88,7 +89,7 @@ def _group(
     message_id: int, stands: Standing, found: Found, message: Message | None, lease: Leased | None
 ) -> GroupPlace:
     history, claim = _history(message_id, stands), stands.claim
-    state, due_at = _state(message_id, stands, found, message), None
+    state, due_at = state_of(message_id, stands, found, message), None
     if state == "warm" and lease is not None:
         state = "leased"  # the log is about to be told
     if state == "delayed":
@@ -108,7 +109,8 @@ def _group(
     )
 
 
-def _state(message_id: int, stands: Standing, found: Found, message: Message | None) -> str:
+def state_of(message_id: int, stands: Standing, found: Found, message: Message | None) -> str:
+    """Where a message is for a group, in the words of `GroupPlace.state`, as far as the log knows it."""
     is_known = stands.claim is not None or stands.letter is not None or bool(stands.outcomes)
     if sequence_of(message_id) < stands.group.start and not is_known:
         return "skipped"  # a group that has sought may have seen what lies before its start

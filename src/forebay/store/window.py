@@ -9,19 +9,20 @@ what is released unused in an unordered queue; whoever waits is woken by an even
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Any, Final, TypeVar
 
 import msgspec
 
 from forebay.log.seam import Log
 from forebay.log.values import Group, Queue, Sought, Start
 from forebay.model import Clock, Flow, Unavailable, mint
-from forebay.store.filling import NO_TIME, Filled, Filler
+from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
+from forebay.store.lines import Lines
 from forebay.store.plans import Plan
 from forebay.store.returned import Returned
 from forebay.store.settler import Settler
@@ -29,11 +30,14 @@ from forebay.store.settling import Verdict, withdrawal_of
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
-from forebay.store.values import Peeked, Task
+from forebay.store.values import Peeked, Task, Ticket
 from forebay.store.waiting import Line, take
+from forebay.store.wishes import Wish
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import EpochLost, Warm, WarmAway
 from forebay.warm.values import Lease, Leased, Shelf, ShelfStats
+
+T = TypeVar("T")
 
 IDLE_SECONDS: Final = 30.0
 """After so long without a worker asking, nothing is brought ahead, and what is ready is given back."""
@@ -45,6 +49,14 @@ LOOK_SECONDS: Final = 1.0
 """How often the log is asked which flows wait behind one that holds most of the shelf."""
 LOOK_COST: Final = 50
 """Looking takes no more than this part of the time."""
+FETCH_SECONDS: Final = 5.0
+"""How long a taker of a named partition waits for another server to end its fill."""
+FETCH_AGAIN_SECONDS: Final = 0.02
+"""How often it tries when it doesn't hear of that."""
+LOOKS_A_SECOND: Final = 20
+"""How many who wait for a partition may look for what no server announced."""
+LOOKS_MAX: Final = 100
+"""At once."""
 
 
 class Window:
@@ -70,6 +82,8 @@ class Window:
         """Nothing moves from the log to the shelf for whoever holds it."""
         self.line = Line()
         """Those who wait."""
+        self.lines = Lines()
+        """Those who wait for one partition."""
         self.turn = 0
         self._log = log
         self._clock = clock
@@ -97,8 +111,13 @@ class Window:
         self._look_at = elapsed()
         self._starving = False
         self._asked_at = float("-inf")  # not yet: a server may settle what others hand out
+        self._cramped: dict[str, None] = {}
+        """Partitions of which more is asked for than the shelf has room for."""
+        self._heard = asyncio.Event()
+        """Set when another server has filled the shelf."""
+        self._looked_at = elapsed()
         self._timer: asyncio.TimerHandle | None = None
-        self._jobs: set[asyncio.Task[None]] = set()
+        self._jobs: set[asyncio.Task[Any]] = set()
         self._full = False
         self._closed = False
 
@@ -115,6 +134,7 @@ class Window:
         self.tiers.configure(shelf)
         if resumed:
             self.line.wake_next()
+            self.lines.wake(None)
             self.nudge()
 
     # Handing out
@@ -135,25 +155,62 @@ class Window:
 
     async def grab(self, count: int, worker: str, seconds: float) -> list[Task]:
         """Hand out what is on the shelf, and what the log is known to have beside, up to `count`."""
+        return await self.grab_wish(Wish(count, worker, seconds))
+
+    async def grab_wish(self, wish: Wish) -> list[Task]:
+        """The same, of few partitions; of those, all that there is."""
         self._asked_at = self._elapsed()
         try:
-            return await self._grab(count, worker, seconds)
+            return await self._grab(wish)
         except WarmAway:  # from now on, and until it is back, it goes without the shared tier
-            return await self._grab(count, worker, seconds)
+            return await self._grab(wish)
 
-    async def _grab(self, count: int, worker: str, seconds: float) -> list[Task]:
+    async def _grab(self, wish: Wish) -> list[Task]:
         if self._closed or self.is_paused:
             return []
         news = self.line.news
-        tasks = await self._try_take(count, worker, seconds)
+        tasks = await self._try_take(wish)
         if not tasks:
             return []
-        if len(tasks) < count and (self._may_fill() or self.line.news != news):
-            more = await self._top_up(tasks, count, worker, seconds)
-            again = {task.id for task in more}  # the tier was lost in between
-            tasks = [task for task in tasks if task.id not in again] + more
+        if wish.partitions_max is not None:
+            tasks = await self._go_on(tasks, wish)
+        rest = wish.beside(tasks)
+        if rest.count > 0 and rest.partitions_max != 0 and (self._may_fill() or self.line.news != news):
+            tasks = _joined(tasks, await self._or_none(tasks, self._top_up(rest)))
         self._demand()
         return tasks
+
+    async def grab_partition(self, wish: Wish) -> list[Task]:
+        """Hand out what there is of one partition, on the shelf and in the log."""
+        try:
+            return await self._grab_partition(wish)
+        except WarmAway:
+            return await self._grab_partition(wish)
+
+    async def _grab_partition(self, wish: Wish) -> list[Task]:
+        if self._closed or self.is_paused:
+            return []
+        tasks = await self._try_take(wish)
+        return await self._go_on(tasks, wish) if tasks else await self._fetch(wish)
+
+    async def _go_on(self, tasks: list[Task], wish: Wish) -> list[Task]:
+        """Tasks, and those that come after them in their partitions, and are still in the log."""
+        for last in {task.partition: task for task in tasks}.values():
+            rest = wish.beside(tasks)
+            if rest.count <= 0:
+                break
+            tasks = _joined(tasks, await self._or_none(tasks, self._fetch(rest.going_on(last))))
+        return tasks
+
+    async def _or_none(self, tasks: Sequence[Task], taking: Awaitable[list[Task]]) -> list[Task]:
+        """More tasks, if they can be had; who doesn't want them any more gives back those that he has."""
+        try:
+            return await taking
+        except Unavailable:
+            return []
+        except BaseException:
+            self.give_back(tasks)
+            raise
 
     async def ask(self) -> None:
         """Bring what the log has by now to the shelf."""
@@ -173,37 +230,53 @@ class Window:
         """Make tasks that reached nobody ready again, with no attempt counted."""
         self._spawn(self._put_back(leases_of(tasks)))
 
-    async def _top_up(self, tasks: Sequence[Task], count: int, worker: str, seconds: float) -> list[Task]:
+    async def _top_up(self, wish: Wish) -> list[Task]:
         """Tasks that are in the log but not on the shelf yet, so that batches are full where they can be."""
-        try:
-            await self.bring()
-            return await self._try_take(count - len(tasks), worker, seconds)
-        except Unavailable:
-            return []
-        except BaseException:
-            self.give_back(tasks)
-            raise
+        await self.bring()
+        return await self._try_take(wish)
 
-    async def _try_take(self, count: int, worker: str, seconds: float) -> list[Task]:
-        leased = await self._lease(count, worker, seconds)
+    async def _fetch(self, wish: Wish) -> list[Task]:
+        """Tasks of one partition that are in the log; nobody makes room for others before they are taken."""
+        job = self._start(self._fetch_leased(wish))
+        try:
+            got = await asyncio.shield(job)
+        except asyncio.CancelledError:
+            self._spawn(self._put_back_later(job))
+            raise
+        return self._tasks(await self._mark(self.tiers.of(got[0].lease), got)) if got else []
+
+    async def _fetch_leased(self, wish: Wish) -> list[Leased]:
+        async with self.still:
+            return await self._take_from(await self._fetch_to_shelf(wish), wish)
+
+    async def _try_take(self, wish: Wish) -> list[Task]:
+        return self._tasks(await self._lease(wish))
+
+    def _tasks(self, leased: Sequence[Leased]) -> list[Task]:
         if not leased:
             return []
         self._expire_at(leased[0].deadline)
         return [task for piece in leased for task in tasks_of(piece, self.group.queue)]
 
-    async def _lease(self, count: int, worker: str, seconds: float) -> list[Leased]:
+    async def _lease(self, wish: Wish) -> list[Leased]:
         """Lease messages and have the log note it; what it no longer holds for us is dropped."""
         for tier in self.tiers.with_something():
             for _ in range(STALE_MAX):
-                got = await self._take_from(tier, count, worker, seconds)
+                got = await self._take_from(tier, wish)
                 if not got:
                     break
                 if leased := await self._mark(tier, got):
                     return leased
         return []
 
-    async def _take_from(self, tier: Tier, count: int, worker: str, seconds: float) -> list[Leased]:
-        taking = self.tiers.call(tier, lambda t, e: t.warm.take(t.shelf, e, count, worker, seconds))
+    async def _take_from(self, tier: Tier, wish: Wish) -> list[Leased]:
+        taking = self.tiers.call(
+            tier,
+            lambda t, e: t.warm.take(
+                t.shelf, e, wish.count, wish.worker, wish.seconds,
+                partition=wish.partition, partitions_max=wish.partitions_max, behind=wish.behind,
+            ),
+        )  # fmt: skip
         if not tier.warm.shared:
             return await taking  # nothing comes in between
         job = asyncio.ensure_future(taking)
@@ -233,8 +306,9 @@ class Window:
             # Some may still be ours, but behind others of their partition that went back to the log.
             now = self._clock.now()
             await self._log.commit(settlements=[withdrawal_of(piece, now) for piece in lost], id=mint())
-            self.come_due(now)
+            self.come_due(now, ())
         await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
+        self.lines.wake({piece.lease.partition or "" for piece in lost})
         self._drained = False
         good = [piece for i, piece in enumerate(leased) if i not in late]
         group = await self._group_now()
@@ -251,6 +325,7 @@ class Window:
         for tier, mine in self.tiers.split(wanted):
             await tier.warm.release(tier.shelf, mine)
         self.line.wake(sum(map(len, wanted.values())))
+        self.lines.wake({lease.partition or "" for lease in wanted})
 
     # Filling
 
@@ -260,12 +335,15 @@ class Window:
         self._drained = self._full = False
         self._demand()
 
-    def hear(self, *, filled: bool) -> None:
-        """A server has put something in the queue, or has filled the shelf."""
+    def hear(self, *, filled: bool, partitions: Collection[str] | None) -> None:
+        """A server has put something in the queue, in these partitions, or has filled the shelf."""
+        if not filled:
+            self.lines.wake(partitions)
         if not filled or self._refused:
             self._refused = False
             self.nudge()
         if filled:
+            self._heard.set()
             self.line.wake_next()
 
     def _demand(self) -> None:
@@ -298,8 +376,38 @@ class Window:
         if not task.cancelled() and task.exception() is None:
             self._demand()
 
+    async def _fetch_to_shelf(self, wish: Wish) -> Tier:
+        """See to it that what is wished of a partition is ready; returns the tier where it is."""
+        assert wish.partition is not None, "nothing is fetched but by its name"
+        partition, count, goes_on = wish.partition, wish.count, wish.behind is not None
+        tier, settled = self.tiers.active, self._settled
+        fetched: Fetched | None = None
+        until = monotonic() + FETCH_SECONDS
+        while fetched is None and monotonic() < until:
+            self._heard.clear()
+            fetched = await self.tiers.call(
+                tier, lambda t, _: self._filler.fetch(t, partition, count, goes_on=goes_on)
+            )
+            if fetched is None:  # another server fills, and tells when it is over
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._heard.wait(), FETCH_AGAIN_SECONDS)
+        if fetched is not None:
+            self._held = max(0, fetched.held - (self._settled - settled))
+            self._note_fetched(partition, fetched)
+        return tier
+
+    def _note_fetched(self, partition: str, fetched: Fetched) -> None:
+        if fetched.is_cramped:
+            self._cramped[partition] = None
+        if fetched.spared:
+            self.come_due(self._clock.now(), fetched.spared)
+        if fetched.next_due_at is not None:
+            self.lines.come_due(partition, fetched.next_due_at)
+            self._arm()
+
     async def _ask(self) -> None:
         """Bring what the log has by now: together with others, but not by a fill that began before."""
+        self._asked_at = self._elapsed()
         self._news += 1
         news = self._news
         self._drained = self._full = False
@@ -340,6 +448,7 @@ class Window:
         self._full = not (filled.drained or filled.brought or freed)
         if filled.brought:
             self.line.wake(filled.brought)
+            self.lines.wake(filled.partitions)
         return filled
 
     async def _look(self) -> bool:
@@ -365,6 +474,7 @@ class Window:
             await self._go_on_as(sought.group)
         self.nudge()
         self.line.wake_all()
+        self.lines.wake_all()
         return sought
 
     async def follow(self, group: Group) -> None:
@@ -374,6 +484,7 @@ class Window:
                 await self._go_on_as(group)
             self.nudge()
             self.line.wake_all()
+            self.lines.wake_all()
 
     async def _group_now(self) -> Group:
         """The group as the log has it, if it can be reached."""
@@ -414,16 +525,23 @@ class Window:
                 await self._settler.notice(tier)
         self._demand()
 
-    def _on_freed(self, messages: int, partitions: int) -> None:
+    async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
+        """Tickets for messages that are out under leases that were given out elsewhere."""
+        return await self._settler.tickets(ids, since)
+
+    def _on_freed(self, messages: int, partitions: Collection[str]) -> None:
         """Messages are off the shelf; some may have been the last of their partition that were out."""
         self._settled += messages
         self._held = max(0, self._held - messages)
         self._full = False
-        for _ in range(partitions):
+        for _ in partitions:
             self.line.wake(1)
+        cramped, self._cramped = self._cramped, {}
+        self.lines.wake({*partitions, *cramped})
 
-    def come_due(self, due_at: int) -> None:
-        """Something comes back at a time."""
+    def come_due(self, due_at: int, partitions: Collection[str] | None = None) -> None:
+        """Something of these partitions (None: of any) comes back at a time; who waits for them may look."""
+        self.lines.wake(partitions)
         self._came_due = min(self._came_due, due_at)
         if self._next_due_at is None or due_at < self._next_due_at:
             self._next_due_at = due_at
@@ -481,10 +599,20 @@ class Window:
         self._next_expiry = min(
             [at for tier in self.tiers.all if (at := await self._expiry_of(tier)) is not None], default=None
         )
+        self.lines.wake_due(self._clock.now())
         self._arm()
         self.nudge()
         # On a shared shelf another server may have released something, or freed a partition.
         self.line.wake_next()
+        self._let_some_look()
+
+    def _let_some_look(self) -> None:
+        """Let some who wait for a partition look what other servers did; how many, depends on the time."""
+        now = self._elapsed()
+        takers = int((now - self._looked_at) * LOOKS_A_SECOND)
+        if takers > 0:
+            self._looked_at = now
+            self.lines.wake_some(min(takers, LOOKS_MAX))
 
     async def beat(self) -> None:
         """Say to the log that what we hold is in use, and ask it again about everything."""
@@ -504,6 +632,8 @@ class Window:
         """Give back what is ready when nobody has asked for long: another server may have the workers."""
         if self.line or self._is_asked() or self.tiers.own.epoch is None or self._filling is not None:
             return
+        if self.still.locked():
+            return
         # Nothing is awaited for long until the shelf is empty, so nobody takes anything in between.
         flows = (await self.tiers.own.warm.stats(self.tiers.own.shelf)).flows
         if flows and not any(count.leased for count in flows):
@@ -521,7 +651,8 @@ class Window:
     def _arm(self) -> None:
         """Wake up when the next thing is due."""
         due = self._next_due_at if self.line or self._is_asked() else None
-        at = min([t for t in (due, self._next_expiry) if t is not None], default=None)
+        times = (due, self._next_expiry, self.lines.next_due_at)
+        at = min([t for t in times if t is not None], default=None)
         if at is not None and at != NO_TIME:
             self._call_later(max(0.005, (at - self._clock.now()) / SECOND))
 
@@ -549,6 +680,7 @@ class Window:
         self._returned.clear()
         self._drained = self._full = False
         self.mode = Mode.WARM
+        self.lines.wake(None)
 
     async def close(self) -> None:
         """Stop, and give back what this process holds. Whoever waits gets nothing."""
@@ -556,6 +688,7 @@ class Window:
         if self._timer is not None:
             self._timer.cancel()
         self.line.wake_all()
+        self.lines.wake_all()
         tasks = [*self._jobs, *([self._filling] if self._filling else [])]
         await asyncio.gather(*tasks, return_exceptions=True)
         for tier in self.tiers.all:
@@ -568,6 +701,16 @@ class Window:
             except (Unavailable, EpochLost):
                 self._call_later(1.0)
 
-        task = asyncio.get_running_loop().create_task(run())
+        self._start(run())
+
+    def _start(self, job: Coroutine[Any, Any, T]) -> asyncio.Task[T]:
+        task = asyncio.get_running_loop().create_task(job)
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
+        return task
+
+
+def _joined(tasks: Sequence[Task], more: Sequence[Task]) -> list[Task]:
+    """Tasks and more of them; where the tier was lost in between, some came again."""
+    again = {task.id for task in more}
+    return [task for task in tasks if task.id not in again] + list(more)

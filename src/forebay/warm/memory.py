@@ -15,9 +15,10 @@ from typing import Self
 import msgspec
 
 from forebay.model import Clock, Flow, SystemClock
+from forebay.warm.free import Free, Head
 from forebay.warm.seam import WITHDRAWN_SECONDS, EpochLost, Heard, Wanted
 from forebay.warm.sharing import share
-from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfFlow, ShelfStats, epoch_name
+from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfFlow, ShelfStats, epoch_name
 
 _SECOND = 1_000_000
 _OVER_MAX = 1_000
@@ -100,6 +101,8 @@ class _Contents:
         self.messages = 0
         self.bytes = 0
         self.flows: dict[Flow, int] = {}
+        self.noted_flows: dict[Flow, int] = {}
+        """Parcels that are noted, by flow."""
         self.lanes: dict[Hashable, _Lane] = {}
         self.held: dict[int, _Held] = {}
         self.deadlines: list[tuple[int, int]] = []
@@ -108,8 +111,7 @@ class _Contents:
         self._numbers = numbers
         self._left: dict[tuple[int, int], int] = {}
         """How many messages of a parcel are left: its bytes are freed with the last."""
-        self._free: list[tuple[tuple[int, int], Hashable]] = []
-        """Partitions that may be handed out, by what waits in them; some are out of date."""
+        self._free = Free(self._is_free)
 
     def lane_key(self, parcel: Parcel) -> Hashable:
         return parcel.partition or "" if self.shelf.ordered else parcel.flow
@@ -124,12 +126,20 @@ class _Contents:
             and self.messages + len(parcel) <= self.shelf.messages_max
             and self.bytes + parcel.size <= self.shelf.bytes_max
         ):
-            lane.noted.pop(parcel.key, None)
+            if lane.noted.pop(parcel.key, None) is not None:
+                self._count_noted(parcel.flow, -1)
             self._put(parcel, lane)
             return None
         stub = msgspec.structs.replace(parcel, block=None)
+        if parcel.key not in lane.noted:
+            self._count_noted(parcel.flow, 1)
         lane.noted[parcel.key] = stub
         return stub
+
+    def _count_noted(self, flow: Flow, change: int) -> None:
+        self.noted_flows[flow] = self.noted_flows.get(flow, 0) + change
+        if not self.noted_flows[flow]:
+            del self.noted_flows[flow]
 
     def _put(self, parcel: Parcel, lane: _Lane) -> None:
         self.messages += len(parcel)
@@ -148,27 +158,77 @@ class _Contents:
     def _let_out(self, partition: str | None, lane: _Lane) -> None:
         """Let a partition be handed out, in the order of what has waited for longest."""
         if self.shelf.ordered and lane.ready and not lane.out:
-            heapq.heappush(self._free, (_head(lane), partition or ""))
+            self._free.put(_head(lane), partition or "", len(self.lanes))
 
-    def take(self, count: int) -> list[_Run]:
+    def _is_free(self, head: Head, partition: str) -> bool:
+        lane = self.lanes.get(partition)
+        return lane is not None and bool(lane.ready) and not lane.out and _head(lane) == head
+
+    def take(self, count: int, partitions_max: int | None) -> list[_Run]:
         if self.shelf.ordered:
-            return self._take_partitions(count)
+            return self._take_partitions(count, partitions_max)
         lanes = list(self.lanes.values())
         if len(lanes) == 1:
             return lanes[0].cut(count)
         shares = share([lane.out for lane in lanes], [lane.ready for lane in lanes], count)
         return [run for lane, part in zip(lanes, shares, strict=True) if part for run in lane.cut(part)]
 
-    def _take_partitions(self, count: int) -> list[_Run]:
+    def _take_partitions(self, count: int, partitions_max: int | None) -> list[_Run]:
         runs: list[_Run] = []
-        while count and self._free:
-            head, partition = heapq.heappop(self._free)
-            lane = self.lanes.get(partition)
-            if lane is not None and lane.ready and not lane.out and _head(lane) == head:
-                cut = lane.cut(count)
-                count -= sum(map(len, cut))
-                runs.extend(cut)
+        left = count if partitions_max is None else partitions_max
+        while count and left and (partition := self._free.pop_oldest()) is not None:
+            cut = self.lanes[partition].cut(count)
+            count -= sum(map(len, cut))
+            left -= 1
+            runs.extend(cut)
         return runs
+
+    def take_of(self, partition: str, count: int, behind: _Held | None) -> list[_Run]:
+        """Take from one partition, unless it is out; but for whoever holds what is before."""
+        lane = self.lanes.get(partition)
+        is_mine = behind is not None and self.lane_key(behind.parcel) == partition
+        return [] if lane is None or (lane.out and not is_mine) else lane.cut(count)
+
+    def withdraw(self, partition: str, now: int, deadline: int) -> list[Leased]:
+        """Lease what is ready of a partition to nobody; forget what is noted."""
+        lane = self.lanes.get(partition)
+        if lane is None:
+            return []
+        noted = [
+            Leased(self.new_lease(parcel), parcel, range(len(parcel)), "", now, now)
+            for parcel in lane.noted.values()
+        ]
+        self.doubt = self.doubt or bool(noted)
+        for parcel in lane.noted.values():
+            self._count_noted(parcel.flow, -1)
+        lane.noted.clear()
+        ready = [
+            self.lease(run.parcel, range(run.begin, run.end), "", now, deadline)
+            for run in lane.cut(lane.ready)
+        ]
+        if lane.is_empty():
+            del self.lanes[partition]
+        return ready + noted
+
+    def spare(self, messages: int, size: int, besides: str, now: int, deadline: int) -> list[Leased]:
+        """Withdraw free partitions, the last first, until so much is."""
+        spared: list[Leased] = []
+        kept = False
+        while messages > 0 or size > 0:
+            partition = self._free.pop_newest()
+            if partition is None:
+                break
+            if partition == besides:
+                kept = True
+                continue
+            for one in self.withdraw(partition, now, deadline):
+                if one.deadline == deadline:
+                    messages -= len(one.places)
+                    size -= one.parcel.size
+                spared.append(one)
+        if kept:
+            self._let_out(besides, self.lanes[besides])
+        return spared
 
     def lease(self, parcel: Parcel, places: Sequence[int], worker: str, now: int, deadline: int) -> Leased:
         lease = self.new_lease(parcel)
@@ -293,10 +353,7 @@ class MemoryWarm:
         contents.shelf = shelf
         contents.filling = next(self._numbers)
         doubt, contents.doubt = contents.doubt, False
-        noted: dict[Flow, int] = {}
-        for parcel in contents.noted():
-            noted[parcel.flow] = noted.get(parcel.flow, 0) + 1
-        flows = dict(contents.flows)
+        flows, noted = dict(contents.flows), dict(contents.noted_flows)
         return Fill(epoch, contents.filling, contents.messages, contents.bytes, flows, noted, doubt)
 
     async def offer(self, shelf: Shelf, fill: Fill, parcels: Sequence[Parcel]) -> list[Parcel]:
@@ -304,10 +361,20 @@ class MemoryWarm:
         return [stub for parcel in parcels if (stub := contents.offer(parcel)) is not None]
 
     async def noted(
-        self, shelf: Shelf, fill: Fill, messages: int, besides: Collection[Flow] = ()
+        self,
+        shelf: Shelf,
+        fill: Fill,
+        messages: int,
+        besides: Collection[Flow] = (),
+        *,
+        partition: str | None = None,
     ) -> list[Parcel]:
-        noted = [list(lane.noted.values()) for lane in self._filling(shelf, fill).lanes.values()]
-        lanes = [parcels for parcels in noted if parcels and parcels[0].flow not in besides]
+        held = self._filling(shelf, fill).lanes
+        lanes = [
+            list(lane.noted.values())
+            for lane in (held.values() if partition is None else filter(None, [held.get(partition)]))
+            if lane.noted and next(iter(lane.noted.values())).flow not in besides
+        ]
         found: list[Parcel] = []
         for parcel in heapq.merge(*lanes, key=lambda parcel: parcel.id):
             if found and messages < len(parcel):
@@ -323,19 +390,44 @@ class MemoryWarm:
         tokens.update(held.parcel.claim for held in contents.held.values())
         return tokens
 
+    async def lane(self, shelf: Shelf, fill: Fill, partition: str) -> Lane:
+        lane = self._filling(shelf, fill).lanes.get(partition)
+        return Lane(0, 0, 0) if lane is None else Lane(lane.ready, lane.out, len(lane.noted))
+
+    async def spare(
+        self, shelf: Shelf, fill: Fill, messages: int, size: int, *, besides: str
+    ) -> list[Leased]:
+        contents, now = self._filling(shelf, fill), self._clock.now()
+        deadline = now + int(WITHDRAWN_SECONDS * _SECOND)
+        spared = contents.spare(messages, size, besides, now, deadline)
+        replace = msgspec.structs.replace
+        return [replace(one, parcel=replace(one.parcel, block=None)) for one in spared]
+
     async def end(self, shelf: Shelf, fill: Fill, *, doubt: bool = False) -> None:
         contents = self._filling(shelf, fill)
         contents.filling, contents.doubt = 0, contents.doubt or doubt
 
     # Leases
 
-    async def take(self, shelf: Shelf, epoch: str, count: int, worker: str, seconds: float) -> list[Leased]:
+    async def take(
+        self,
+        shelf: Shelf,
+        epoch: str,
+        count: int,
+        worker: str,
+        seconds: float,
+        *,
+        partition: str | None = None,
+        partitions_max: int | None = None,
+        behind: Lease | None = None,
+    ) -> list[Leased]:
         contents, now = self._contents(shelf, epoch), self._clock.now()
         deadline = now + int(seconds * _SECOND)
-        return [
-            contents.lease(run.parcel, range(run.begin, run.end), worker, now, deadline)
-            for run in contents.take(count)
-        ]
+        if partition is None:
+            runs = contents.take(count, partitions_max)
+        else:
+            runs = contents.take_of(partition, count, None if behind is None else self._held(shelf, behind))
+        return [contents.lease(run.parcel, range(run.begin, run.end), worker, now, deadline) for run in runs]
 
     async def held(self, shelf: Shelf, wanted: Wanted) -> dict[Lease, list[int]]:
         now, found = self._clock.now(), dict[Lease, list[int]]()
@@ -381,23 +473,7 @@ class MemoryWarm:
 
     async def withdraw(self, shelf: Shelf, epoch: str, partition: str) -> list[Leased]:
         contents, now = self._contents(shelf, epoch), self._clock.now()
-        lane = contents.lanes.get(partition)
-        if lane is None:
-            return []
-        deadline = now + int(WITHDRAWN_SECONDS * _SECOND)
-        noted = [
-            Leased(contents.new_lease(parcel), parcel, range(len(parcel)), "", now, now)
-            for parcel in lane.noted.values()
-        ]
-        contents.doubt = contents.doubt or bool(noted)
-        lane.noted.clear()
-        ready = [
-            contents.lease(run.parcel, range(run.begin, run.end), "", now, deadline)
-            for run in lane.cut(lane.ready)
-        ]
-        if lane.is_empty():
-            del contents.lanes[partition]
-        return ready + noted
+        return contents.withdraw(partition, now, now + int(WITHDRAWN_SECONDS * _SECOND))
 
     async def next_expiry(self, shelf: Shelf) -> int | None:
         contents = self._shelves.get(shelf.group)
@@ -405,7 +481,7 @@ class MemoryWarm:
 
     # Waking up
 
-    async def announce(self, queue: int) -> None:
+    async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
         pass
 
     def listen(self, heard: Heard) -> None:

@@ -20,15 +20,15 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from forebay.model import Conflict, Flow, Unavailable
-from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfStats
+from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfStats
 
 Wanted = Mapping[Lease, Sequence[int]]
 """Messages by their lease: offsets in the claim."""
 
 
-Heard = Callable[[int, int | None], None]
-"""Called when another server has put something in a queue (its number, None), or has filled the shelf of
-a group (the queue's number, the group's)."""
+Heard = Callable[[int, int | None, Collection[str] | None], None]
+"""Called when another server has put something in a queue (its number, None, and the partitions if they are
+known), or has filled the shelf of a group (the queue's number, the group's, None)."""
 
 WITHDRAWN_SECONDS = 5.0
 """How long what was withdrawn may take to be given back."""
@@ -85,11 +85,32 @@ class Warm(Protocol):
         ...
 
     async def noted(
-        self, shelf: Shelf, fill: Fill, messages: int, besides: Collection[Flow] = ()
+        self,
+        shelf: Shelf,
+        fill: Fill,
+        messages: int,
+        besides: Collection[Flow] = (),
+        *,
+        partition: str | None = None,
     ) -> list[Parcel]:
         """The oldest noted parcels, about so many messages, at least one if there is one.
 
         Flows (ordered: partitions) whose oldest is of one of the flows `besides` stay where they are.
+        `partition` asks for those of one partition.
+        """
+        ...
+
+    async def lane(self, shelf: Shelf, fill: Fill, partition: str) -> Lane:
+        """What an ordered shelf has of one partition."""
+        ...
+
+    async def spare(
+        self, shelf: Shelf, fill: Fill, messages: int, size: int, *, besides: str
+    ) -> list[Leased]:
+        """Make room for so many messages and bytes, or as much as can be: give back what is not asked for.
+
+        Partitions of which nothing is out, those that would come last first, are withdrawn whole, but for
+        the one that is named; see `withdraw`. Leases come without bodies.
         """
         ...
 
@@ -104,8 +125,23 @@ class Warm(Protocol):
         """
         ...
 
-    async def take(self, shelf: Shelf, epoch: str, count: int, worker: str, seconds: float) -> list[Leased]:
-        """Lease up to `count` messages to a worker for so many seconds."""
+    async def take(
+        self,
+        shelf: Shelf,
+        epoch: str,
+        count: int,
+        worker: str,
+        seconds: float,
+        *,
+        partition: str | None = None,
+        partitions_max: int | None = None,
+        behind: Lease | None = None,
+    ) -> list[Leased]:
+        """Lease up to `count` messages to a worker for so many seconds.
+
+        From an ordered shelf: those of one `partition`, if it isn't out; or of at most so many. To whom holds
+        `behind`, a lease on messages of the named partition, goes what comes after them, too.
+        """
         ...
 
     async def held(self, shelf: Shelf, wanted: Wanted) -> dict[Lease, list[int]]:
@@ -139,8 +175,8 @@ class Warm(Protocol):
         """When the next lease expires."""
         ...
 
-    async def announce(self, queue: int) -> None:
-        """Tell the other servers that a queue has something new."""
+    async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
+        """Tell the other servers that a queue has something new; in these partitions, if they are known."""
         ...
 
     def listen(self, heard: Heard) -> None:

@@ -135,6 +135,15 @@ class Fill(msgspec.Struct, frozen=True):
     """The log may hold claims for this shelf that never came to it."""
 
 
+class Lane(msgspec.Struct, frozen=True):
+    """What an ordered shelf has of one partition, in messages."""
+
+    ready: int
+    out: int
+    noted: int
+    """Parcels whose bodies are still to be brought."""
+
+
 class ShelfFlow(msgspec.Struct, frozen=True):
     """What a shelf holds of one flow."""
 

@@ -131,6 +131,8 @@ class TakeForm(Form, kw_only=True):
     """How long to wait for the first task; the server has a limit of its own."""
     visibility_seconds: Seconds | None = None
     """How long the tasks are yours; else what the queue says."""
+    partitions_max: Annotated[int, Meta(ge=1)] | None = None
+    """Of ordered queues: from how many partitions at most."""
 
 
 class TaskForm(Payload, kw_only=True, gc=False):

@@ -4,6 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from forebay.api import rate
+from forebay.api.jwt.tokens import Caller
 from forebay.api.keys import ANYONE, Key, make_key
 from forebay.api.rate import RateLimits, spend
 from forebay.api.settings import KeySettings
@@ -113,3 +115,29 @@ def test_buckets_that_are_full_again_are_forgotten(monkeypatch: pytest.MonkeyPat
     for second in range(100):
         limits.allow(key(), float(second))
     assert len(limits._full_at) <= 11
+
+
+def caller(subject: str | None) -> Caller:
+    id = "jwt" if subject is None else f"jwt:{subject}"
+    return Caller(id=id, name="x", digest="0" * 64, scopes=("push",), created_at=0, sub=subject)
+
+
+def test_tokens_of_one_subject_share_a_rate_and_those_of_others_have_their_own() -> None:
+    limits = RateLimits(KeySettings(rate_per_second=1.0, burst=2))
+    assert [limits.allow(caller("alice"), 0.0) for _ in range(2)] == [None, None]
+    with pytest.raises(TooMany, match="the JWT of 'alice' is used more often"):
+        limits.check(caller("alice"), 0.0)
+    assert limits.allow(caller("bob"), 0.0) is None
+    assert [limits.allow(caller(None), 0.0) is None for _ in range(3)] == [True, True, False]
+
+
+def test_buckets_are_bounded_and_those_who_asked_most_are_remembered(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(rate, "_BUCKETS_MAX", 100)
+    limits = RateLimits(KeySettings(rate_per_second=0.001, burst=5))
+    greedy = caller("greedy")
+    while limits.allow(greedy, 0.0) is None:
+        pass
+    for number in range(1_000):
+        limits.allow(caller(str(number)), number / 1_000)
+        assert len(limits._full_at) <= 100
+    assert limits.allow(greedy, 1.0) is not None

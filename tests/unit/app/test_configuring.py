@@ -229,17 +229,22 @@ def test_a_default_is_within_its_own_bounds(path: str) -> None:
 @pytest.mark.parametrize("path", SETTINGS)
 def test_every_setting_can_be_set_in_a_file_and_by_variable(path: str, tmp_path: Path) -> None:
     setting, other = SETTINGS[path], another_value(path)
-    document: Any = shown(setting, other)
+    document: Any = other if setting.is_secret else shown(setting, other)
+    said = document
     for name in reversed(path.split(".")):
         document = {name: document}
     (tmp_path / "forebay.yaml").write_text(yaml.safe_dump(document))
     pairs = {
-        "server.tls_key": "FOREBAY_SERVER_TLS_CERTIFICATE",
-        "server.tls_certificate": "FOREBAY_SERVER_TLS_KEY",
+        "server.tls_key": {"FOREBAY_SERVER_TLS_CERTIFICATE": "x.pem"},
+        "server.tls_certificate": {"FOREBAY_SERVER_TLS_KEY": "x.pem"},
+        "jwt.algorithm": {"FOREBAY_JWT_KEY_SET_FILE": "x"},
+        "jwt.secret": {"FOREBAY_JWT_ALGORITHM": "HS256"},
+        "jwt.secret_file": {"FOREBAY_JWT_ALGORITHM": "HS256"},
+        "jwt.key_set_file": {"FOREBAY_JWT_ALGORITHM": "EdDSA"},
     }
-    environ = {pairs[path]: "x.pem"} if path in pairs else {}
+    environ = pairs.get(path, {})
     by_file = load_settings(file=tmp_path / "forebay.yaml", environ=environ).settings
-    by_variable = load_settings(environ={**environ, setting.variable: shown(setting, other)}).settings
+    by_variable = load_settings(environ={**environ, setting.variable: said}).settings
     assert by_file == by_variable != load_settings().settings
 
 
@@ -251,9 +256,13 @@ def another_value(path: str) -> Any:
     if setting.kind == "choice":
         return next(choice for choice in setting.choices if choice != setting.default)
     if setting.kind == "text":
-        return {"store.url": "memory://", "store.warm": "valkey://h", "server.listen": "h:1"}.get(
-            path, "other"
-        )
+        special = {
+            "store.url": "memory://",
+            "store.warm": "valkey://h",
+            "server.listen": "h:1",
+            "queen.encryption_key": "0f" * 32,
+        }
+        return special.get(path, "other")
     if setting.default is None:
         return 5
     return {"limits.message_bytes_max": 1 << 19, "limits.headers_bytes_max": 1 << 12}.get(
@@ -328,6 +337,57 @@ def test_no_secret_is_in_what_is_shown_or_said(file: Path, password: str, scheme
             assert_no_secret(read(file, document.encode(errors="replace")))
         environ = {SETTINGS[path].variable: address.replace("\0", "")}
         assert_no_secret(read_settings(environ=environ))
+
+
+SECRETS = [path for path, setting in SETTINGS.items() if setting.is_secret]
+
+
+def test_what_is_secret_is_known_as_such() -> None:
+    assert SECRETS == ["jwt.secret", "queen.encryption_key"]
+
+
+@pytest.mark.parametrize("path", SECRETS)
+@pytest.mark.parametrize("secret", ["Hunter2", "Hunter2\nHunter2" * 9, "Hunter2\0Hunter2", "a@b:Hunter2"])
+def test_a_secret_is_neither_shown_nor_quoted(file: Path, path: str, secret: str) -> None:
+    section, _, name = path.partition(".")
+    algorithm = {"FOREBAY_JWT_ALGORITHM": "HS256"}
+    assert_no_secret(read(file, yaml.safe_dump({section: {name: secret}}), algorithm))
+    assert_no_secret(read(file, yaml.safe_dump({section: {name: [secret]}}), algorithm))
+    assert_no_secret(read_settings(environ={SETTINGS[path].variable: secret, **algorithm}))
+    assert_no_secret(read_settings(environ={"QUEEN_ENCRYPTION_KEY": secret}))
+    assert_no_secret(read_settings(environ={"FOREBAY_JWT_SECRET": secret}))
+
+
+def test_secrets_in_effect_are_shown_as_set_but_hidden() -> None:
+    environ = {
+        "FOREBAY_JWT_ALGORITHM": "HS256",
+        "FOREBAY_JWT_SECRET": "Hunter2",
+        "QUEEN_ENCRYPTION_KEY": "abcdef01" * 8,
+    }
+    loaded = load_settings(environ=environ)
+    assert loaded.settings.queen.encryption_key == "abcdef01" * 8
+    rows = {row.key: row for row in loaded.rows()}
+    for path in SECRETS:
+        assert rows[path].value == rows[path].text == "***"
+        assert rows[path].source in environ
+    assert rows["jwt.algorithm"].value == "HS256"
+    assert rows["jwt.secret_file"].value is None
+    (fault,) = file_faults(loaded)
+    assert (fault.key, fault.source) == ("jwt.secret", "FOREBAY_JWT_SECRET")
+    assert "7 bytes, fewer than 32" in fault.message
+
+
+def test_files_of_secrets_must_be_right(tmp_path: Path) -> None:
+    (tmp_path / "keys").write_text("Hunter2")
+    environ = {
+        "FOREBAY_JWT_ALGORITHM": "RS256",
+        "FOREBAY_JWT_KEY_SET_FILE": str(tmp_path / "keys"),
+        "FOREBAY_QUEEN_ENCRYPTION_KEYS_FILE": str(tmp_path / "keys"),
+    }
+    faults = file_faults(load_settings(environ=environ))
+    assert [fault.key for fault in faults] == ["jwt.key_set_file", "queen.encryption_keys_file"]
+    assert "keys:1" in faults[1].message
+    assert "Hunter2" not in "".join(map(str, faults))
 
 
 def assert_no_secret(reading: Reading) -> None:

@@ -18,6 +18,7 @@ def test_the_variables_of_the_original_server_are_understood() -> None:
         "FILE_BUFFER_EVENTS_PER_FILE": "20000",
         "FILE_BUFFER_RETRY_INTERVAL": "7",
         "FILE_BUFFER_STARTUP_RECOVERY_TIMEOUT": "600",
+        "QUEEN_ENCRYPTION_KEY": "0f" * 32,
     }
     assert set(environ) == set(ORIGINAL_VARIABLES)
     loaded = load_settings(environ=environ)

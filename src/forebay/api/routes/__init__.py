@@ -1,5 +1,6 @@
 """The routes, by what they are about."""
 
+from forebay.api.queen import table as queen
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
 ROUTES = (
@@ -12,6 +13,7 @@ ROUTES = (
     *blocks.ROUTES,
     *health.ROUTES,
     *documents.ROUTES,
+    *queen.ROUTES,
 )
 """All that is served."""
 

@@ -50,6 +50,10 @@ class TakeOneForm(Form, kw_only=True):
     worker: Annotated[str, Meta(max_length=255)] | None = None
     wait_seconds: Seconds = 0.0
     visibility_seconds: Seconds | None = None
+    partition: str | None = None
+    """Of an ordered queue: from this partition only."""
+    partitions_max: Annotated[int, Meta(ge=1)] | None = None
+    """Of an ordered queue: from how many partitions at most."""
 
 
 async def take(call: Call) -> Answer:
@@ -82,14 +86,16 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
         worker=form.worker or _client(call),
         wait_seconds=wait,
         visibility_seconds=form.visibility_seconds,
+        partition=form.partition if isinstance(form, TakeOneForm) else None,
+        partitions_max=form.partitions_max,
     )
-    tasks = await (_waited(call, asyncio.create_task(taking), wait) if wait > 0 else taking)
+    tasks = await (waited(call, asyncio.create_task(taking), wait) if wait > 0 else taking)
     context.counters.messages["taken"] += len(tasks)
     names = await context.names(*{task.queue_num for task in tasks}) if tasks else {}
     return Answer(tasks, lambda tasks: Tasks(tasks=task_forms(tasks, names)))
 
 
-async def _waited(call: Call, taking: asyncio.Task[list[Task]], seconds: float) -> list[Task]:
+async def waited(call: Call, taking: asyncio.Task[list[Task]], seconds: float) -> list[Task]:
     """Wait for tasks, unless the client leaves or the server stops."""
     context = call.context
     call.wait_longer(seconds)

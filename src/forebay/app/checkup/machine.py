@@ -18,7 +18,7 @@ from forebay.model import format_bytes
 __all__ = ["check_folder", "check_python", "gibibytes", "judge_space", "judge_sync"]
 
 PYTHON_MIN: Final = (3, 11)
-NEEDED: Final = ("aiohttp", "apsw", "cramjam", "msgspec", "rich", "uvicorn")
+NEEDED: Final = ("aiohttp", "apsw", "cramjam", "cryptography", "msgspec", "rich", "uvicorn")
 EXTRAS: Final = {"asyncpg": "postgres", "redis": "valkey"}
 SPACE_BYTES_WARNING: Final = 2 << 30
 SPACE_BYTES_FAILURE: Final = 256 << 20

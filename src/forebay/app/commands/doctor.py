@@ -12,6 +12,7 @@ from rich.text import Text
 from forebay.app.checkup.finding import Finding, failure, ok
 from forebay.app.checkup.logs import check_postgres, check_sqlite, in_time
 from forebay.app.checkup.machine import check_folder, check_python
+from forebay.app.checkup.secrets import check_encryption, check_jwt
 from forebay.app.checkup.services import check_server, check_valkey
 from forebay.app.checkup.spool import check_spool
 from forebay.app.commands.arguments import duration
@@ -60,7 +61,8 @@ async def _check(arguments: argparse.Namespace) -> list[Finding]:
     url, found = split_warm(store_url(arguments))
     warm = arguments.warm or found
     reading = read_from(arguments)
-    findings = [*check_python(), *_check_settings(reading, arguments), *_spool(reading, arguments)]
+    findings = [*check_python(), *_check_settings(reading, arguments), *_secrets(reading)]
+    findings += _spool(reading, arguments)
     scheme, separator, _ = url.partition("://")
     if not separator or scheme not in SCHEMES:
         text = f"the store's address names no store that there is ({scheme[:20]})"
@@ -105,6 +107,14 @@ def _check_settings(reading: Reading, arguments: argparse.Namespace) -> list[Fin
     if faults:
         return [failure("settings", str(fault), helps) for fault in faults]
     return [ok("settings", "a server would start with them")]
+
+
+def _secrets(reading: Reading) -> Iterable[Finding]:
+    """What tokens are checked with, and what payloads are encrypted with."""
+    if reading.loaded is None:
+        return ()
+    settings = reading.loaded.settings
+    return [*check_jwt(settings.jwt), *check_encryption(settings.queen)]
 
 
 def _spool(reading: Reading, arguments: argparse.Namespace) -> Iterable[Finding]:

@@ -14,11 +14,13 @@ import uvloop
 
 from forebay.api.context import Context
 from forebay.api.gate import Gate
+from forebay.api.jwt.ring import JwtRing
 from forebay.api.keyring import KeyRing
+from forebay.api.queen.sealing import read_seal
 from forebay.api.rate import RateLimits
 from forebay.api.serving import HttpServer, listen
 from forebay.api.settings import check_exposure
-from forebay.app.configuring import Loaded, declare_settings, file_faults, load_from, misconfigured
+from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import open_embedded
 from forebay.app.settings import Settings
@@ -28,17 +30,12 @@ from forebay.spool.disk import RealDisk
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
 
-__all__ = ["declare_serve", "serve"]
+__all__ = ["serve"]
 
 logger: Final = logging.getLogger("forebay.app")
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread waits for the interpreter: SQLite's asks for it several times in a commit, and whoever
 pushes waits for that."""
-
-
-def declare_serve(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `forebay serve`."""
-    declare_settings(parser)
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -54,8 +51,9 @@ def serve(arguments: argparse.Namespace) -> int:
 
 async def _serve(loaded: Loaded) -> None:
     settings = loaded.settings
-    ring = KeyRing(settings.keys_file)
-    check_exposure(settings.server, guarded=ring.guarded)
+    tokens = None if settings.jwt.algorithm is None else JwtRing(settings.jwt)
+    ring = KeyRing(settings.keys_file, required=tokens is not None)
+    check_exposure(settings.server, guarded=ring.guarded or tokens is not None)
     _make_folder(settings.store.data)
     sock = listen(settings.server.listen)
     async with AsyncExitStack() as stack:
@@ -65,7 +63,8 @@ async def _serve(loaded: Loaded) -> None:
         context = Context(
             settings.server,
             limits=settings.limits,
-            keys=Gate(ring, RateLimits(settings.keys)),
+            keys=Gate(ring, RateLimits(settings.keys), tokens=tokens),
+            seal=read_seal(settings.queen),
             shown={row.key: row.value for row in loaded.rows()},
             failover=failover,
         )
@@ -93,7 +92,8 @@ async def _run(settings: Settings, context: Context, sock: socket.socket, ring: 
     said = {
         "store": redact(settings.store.address),
         "spool": "none" if context.failover is None else str(settings.spool_folder),
-        "keys": len(ring) if ring.guarded else "none needed",
+        "keys": len(ring) if ring.guarded or settings.jwt.algorithm else "none needed",
+        "jwt": settings.jwt.algorithm or "none taken",
     }
     logger.info("listening on %s; its page is %s/docs", address, address, extra=said)
     ready = asyncio.create_task(_say_when_ready(server))

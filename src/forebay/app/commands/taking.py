@@ -34,6 +34,11 @@ def declare_take(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--count", metavar="N", type=count, default=1, help="tasks at most (default: %(default)s)"
     )
+    parser.add_argument("--partition", metavar="NAME", help="of an ordered queue: from this partition only")
+    parser.add_argument(
+        "--partitions", metavar="N", type=count,
+        help="of ordered queues: from so many partitions at most (default: any number)",
+    )  # fmt: skip
     parser.add_argument(
         "--wait", metavar="TIME", type=duration, default=0.0,
         help="how long to wait for the first, as 10s (default: not at all)",
@@ -76,6 +81,8 @@ async def take(store: Store, arguments: argparse.Namespace) -> int:
         worker=arguments.worker,
         wait_seconds=arguments.wait,
         visibility_seconds=arguments.visibility,
+        partition=arguments.partition,
+        partitions_max=arguments.partitions,
     )
     names = {} if len(queues) == 1 else {queue.number: queue.name for queue in await store.queues()}
     if arguments.done_with is not None:

@@ -6,7 +6,9 @@ Apart from reading the settings, since a command that makes such a file must be 
 from collections.abc import Iterator
 from pathlib import Path
 
+from forebay.api.jwt.signers import read_signers
 from forebay.api.keyfile import read_keys
+from forebay.api.queen.sealing import read_seal
 from forebay.app.configuring.faults import Fault
 from forebay.app.configuring.reading import DEFAULT, Loaded
 from forebay.model import Misconfigured
@@ -16,7 +18,7 @@ __all__ = ["file_faults"]
 
 def file_faults(loaded: Loaded) -> list[Fault]:
     """What a server that starts with these settings would stumble over."""
-    return [*_tls_faults(loaded), *_key_faults(loaded)]
+    return [*_tls_faults(loaded), *_key_faults(loaded), *_jwt_faults(loaded), *_seal_faults(loaded)]
 
 
 def _tls_faults(loaded: Loaded) -> Iterator[Fault]:
@@ -42,6 +44,23 @@ def _key_faults(loaded: Loaded) -> Iterator[Fault]:
     if found is None and loaded.settings.keys.file is not None:
         hint = f"make a key with `forebay keys create --keys {path}`, or unset it"
         yield _fault(loaded, "keys.file", f"{path} isn't there", hint)
+
+
+def _jwt_faults(loaded: Loaded) -> Iterator[Fault]:
+    if loaded.settings.jwt.algorithm is None:
+        return
+    try:
+        read_signers(loaded.settings.jwt)
+    except Misconfigured as error:
+        yield _fault(loaded, f"jwt.{error.key}", error.message, error.hint)
+
+
+def _seal_faults(loaded: Loaded) -> Iterator[Fault]:
+    try:
+        read_seal(loaded.settings.queen)
+    except Misconfigured as error:
+        key = error.key or "encryption_keys_file"
+        yield _fault(loaded, f"queen.{key}", error.message, error.hint)
 
 
 def _fault(loaded: Loaded, key: str, message: str, hint: str | None) -> Fault:

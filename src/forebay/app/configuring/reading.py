@@ -12,7 +12,7 @@ from forebay.app.configuring.schema import SETTINGS, Setting
 from forebay.app.configuring.sources import from_environment, from_file, from_original
 from forebay.app.configuring.texts import parse, shown
 from forebay.app.settings import Settings
-from forebay.model import Misconfigured, Rejected, redact
+from forebay.model import Misconfigured, Rejected
 
 __all__ = ["DEFAULT", "Loaded", "Reading", "Row", "load_settings", "read_settings"]
 
@@ -45,7 +45,7 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
         for name in path.split("."):
             value = getattr(value, name)
         text = shown(SETTINGS[path], value)
-        safe = redact(value) if isinstance(value, str) else value
+        safe = text if isinstance(value, str) else value
         return Row(key=path, value=safe, text=text, source=self.origins.get(path, DEFAULT))
 
 

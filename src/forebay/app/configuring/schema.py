@@ -36,6 +36,7 @@ ORIGINAL_VARIABLES: Final = {
     "FILE_BUFFER_EVENTS_PER_FILE": ("spool.events_per_file", ""),
     "FILE_BUFFER_RETRY_INTERVAL": ("spool.retry_seconds", "s"),
     "FILE_BUFFER_STARTUP_RECOVERY_TIMEOUT": ("spool.startup_seconds_max", "s"),
+    "QUEEN_ENCRYPTION_KEY": ("queen.encryption_key", ""),
 }
 """What the original server calls settings that we have, too: the path of each, and the unit of a number."""
 
@@ -55,6 +56,8 @@ class Setting(msgspec.Struct, frozen=True, kw_only=True):
     meaning: str | None = None
     """What a text must be, in words."""
     choices: tuple[str, ...] = ()
+    is_secret: bool = False
+    """Nobody is to see the value, wherever settings are shown and whatever is wrong with it."""
     owner: type[msgspec.Struct]
     """The struct that has it as a field."""
 
@@ -88,8 +91,10 @@ def _setting(path: str, kind: inspect.Type, default: Any, owner: type[msgspec.St
     if isinstance(kind, inspect.UnionType):
         (kind,) = (member for member in kind.types if not isinstance(member, inspect.NoneType))
     meaning: str | None = None
+    is_secret = False
     if isinstance(kind, inspect.Metadata):
         meaning = (kind.extra_json_schema or {}).get("description")
+        is_secret = (kind.extra or {}).get("secret", False)
         kind = kind.type
     exclusive = getattr(kind, "gt", None), getattr(kind, "lt", None)
     assert exclusive == (None, None), f"{path} has a bound that nothing here looks at"
@@ -104,6 +109,7 @@ def _setting(path: str, kind: inspect.Type, default: Any, owner: type[msgspec.St
         pattern=getattr(kind, "pattern", None),
         meaning=meaning,
         choices=tuple(map(str, kind.values)) if isinstance(kind, inspect.LiteralType) else (),
+        is_secret=is_secret,
         owner=owner,
     )
 

@@ -10,6 +10,7 @@ from typing import Any, Final
 from forebay.app.configuring.faults import excerpt, nearest
 from forebay.app.configuring.schema import Setting
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, parse_seconds, redact
+from forebay.model.redaction import HIDDEN
 
 __all__ = ["bound_text", "parse", "shown"]
 
@@ -43,7 +44,8 @@ def parse(setting: Setting, text: str) -> Any:
 def _text(setting: Setting, text: str) -> str:
     fits = setting.pattern is None or re.search(setting.pattern, text)
     if not fits or len(text) < (setting.length_min or 0) or "\0" in text:
-        raise Rejected(f"{excerpt(text)} is not {setting.meaning or 'such a text'}")
+        said = "what is given" if setting.is_secret else excerpt(text)
+        raise Rejected(f"{said} is not {setting.meaning or 'such a text'}")
     return text
 
 
@@ -83,6 +85,8 @@ def shown(setting: Setting, value: Any) -> str:
     """Write a value so that `parse` reads it again, but without secrets."""
     if value is None:
         return "none"
+    if setting.is_secret:
+        return HIDDEN
     if setting.kind == "size":
         return format_bytes(value)
     if setting.kind == "duration":

@@ -360,6 +360,7 @@ CREATE FUNCTION forebay.write_records(
 ) RETURNS TABLE (place int, found bigint) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
+    v_gone record;
 BEGIN
     -- A row is locked before the condition is looked at. Where there is none, one of version 0 holds the place.
     INSERT INTO forebay.record AS r (space, key, version, updated_at, value)
@@ -382,10 +383,8 @@ BEGIN
         ON CONFLICT (space, key) DO UPDATE
             SET version = CASE WHEN r.expires_at <= v_now THEN 1 ELSE r.version + 1 END,
                 updated_at = excluded.updated_at, expires_at = excluded.expires_at, value = excluded.value;
-    FOR i IN 1 .. cardinality(r_key) LOOP
-        IF r_value[i] IS NULL THEN
-            DELETE FROM forebay.record AS r WHERE r.space = r_space[i] AND r.key = r_key[i];
-        END IF;
+    FOR v_gone IN SELECT s, k FROM unnest(r_space, r_key, r_value) AS u (s, k, v) WHERE v IS NULL LOOP
+        DELETE FROM forebay.record AS r WHERE r.space = v_gone.s AND r.key = v_gone.k;
     END LOOP;
 END $$;
 
@@ -585,7 +584,8 @@ BEGIN
         p_group, v_until & ((1::bigint << 45) - 1), v_until_at, p_messages - v_room, 0);
 END $$;
 
--- The same for an ordered queue, partition by partition; p_partition asks for one of them.
+-- The same for an ordered queue, partition by partition; p_partition asks for one of them, which may be out
+-- already, if all of it is with the owner.
 CREATE FUNCTION forebay.claim_ordered(
     p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_known bigint, p_partition text
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
@@ -602,6 +602,7 @@ DECLARE
     v_seen bigint;
     v_seen_at bigint;
     v_full boolean := false;
+    v_goes_on boolean := false;
     b record;
     r forebay.claimed;
 BEGIN
@@ -615,13 +616,16 @@ BEGIN
         INSERT INTO forebay.lane VALUES (p_group, p_partition, v_base | v_group.start, NULL)
             ON CONFLICT DO NOTHING;
         PERFORM forebay.free_lane(p_group, p_partition);
+        v_goes_on := NOT EXISTS (
+            SELECT FROM forebay.claim
+            WHERE grp = p_group AND partition = p_partition AND owner IS DISTINCT FROM p_owner);
     END IF;
     LOOP
         FOR v_lane IN
             (SELECT * FROM forebay.lane WHERE p_partition IS NULL AND grp = p_group AND ready IS NOT NULL
                 ORDER BY ready LIMIT p_messages)
             UNION ALL
-            SELECT * FROM forebay.lane WHERE grp = p_group AND partition = p_partition AND ready IS NOT NULL
+            SELECT * FROM forebay.lane WHERE v_goes_on AND grp = p_group AND partition = p_partition
         LOOP
             FOR b IN
                 SELECT last, count, id, appended_at, partition, octet_length(body) AS size,
@@ -652,7 +656,7 @@ BEGIN
                 v_lane.ready := NULL;
                 EXIT WHEN v_full;
             END LOOP;
-            IF v_lane.ready IS NULL THEN
+            IF v_lane.ready IS NULL AND v_room < p_messages THEN
                 UPDATE forebay.lane SET position = v_lane.position, ready = NULL
                     WHERE grp = p_group AND partition = v_lane.partition;
             END IF;
@@ -694,10 +698,11 @@ $$;
 
 -- Claims that change hands under a new token: those that are due (p_of is null), or those of owners that
 -- are named by p_of or were not heard of since p_silent, but for the tokens in p_besides. Where the block has expired, so has the claim.
--- After those that are due a row without a token says when the next one is, if any waits.
+-- After those that are due a row without a token says when the next one is, if any waits. p_partition asks
+-- for those that are due of one partition.
 CREATE FUNCTION forebay.take_over(
     p_now bigint, p_group int, p_owner text, p_messages int, p_bytes bigint, p_of text[], p_silent_us bigint,
-    p_besides bigint[]
+    p_besides bigint[], p_partition text
 ) RETURNS SETOF forebay.claimed LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint := coalesce(p_now, forebay.now_us());
@@ -711,7 +716,11 @@ DECLARE
     r forebay.claimed;
 BEGIN
     PERFORM forebay.enter_group(v_now, p_group, p_owner);
-    IF p_of IS NULL THEN
+    IF p_partition IS NOT NULL THEN
+        OPEN v_claims FOR SELECT * FROM forebay.claim
+            WHERE grp = p_group AND partition = p_partition AND owner IS NULL AND due_at <= v_now
+            ORDER BY due_at, first, count;
+    ELSIF p_of IS NULL THEN
         OPEN v_claims FOR SELECT * FROM forebay.claim
             WHERE grp = p_group AND owner IS NULL AND due_at <= v_now ORDER BY due_at, first, count;
     ELSE
@@ -757,12 +766,15 @@ BEGIN
     IF v_expired > 0 THEN
         PERFORM forebay.add_tally(p_group, 0, 0, v_expired, 0);
     END IF;
-    IF p_of IS NULL THEN
+    IF p_partition IS NOT NULL THEN
+        SELECT min(due_at) INTO r.next_due_at FROM forebay.claim
+            WHERE grp = p_group AND partition = p_partition AND owner IS NULL;
+    ELSIF p_of IS NULL THEN
         SELECT due_at INTO r.next_due_at FROM forebay.claim
             WHERE grp = p_group AND owner IS NULL ORDER BY due_at LIMIT 1;
-        IF FOUND THEN
-            RETURN NEXT r;
-        END IF;
+    END IF;
+    IF r.next_due_at IS NOT NULL THEN
+        RETURN NEXT r;
     END IF;
 END $$;
 

@@ -48,6 +48,7 @@ from forebay.log.postgres.rows import (
     queue_of_row,
 )
 from forebay.log.postgres.seeking import seek, start_position
+from forebay.log.postgres.seizing import seize
 from forebay.log.postgres.upkeep import trim
 from forebay.log.postgres.writing import append_all, write, write_marks
 from forebay.log.records import check_keys, check_scan
@@ -361,11 +362,13 @@ class PostgresLog:
         async with self._database.connection() as connection:
             return await write_marks(connection, marks)
 
-    async def due(self, group: Group, owner: str, room: Room = ROOM) -> Claimed:
+    async def due(
+        self, group: Group, owner: str, room: Room = ROOM, *, partition: str | None = None
+    ) -> Claimed:
         Space(room)
         return await self._claimed(
             group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
-            None, None, [],
+            None, None, [], partition,
         )  # fmt: skip
 
     async def heartbeat(self, owner: str) -> None:
@@ -386,7 +389,7 @@ class PostgresLog:
         silent = _micros(silent_seconds)
         return await self._claimed(
             group, "take_over", self._now(), group.number, owner, room.messages, room.bytes,
-            list(of), silent, list(besides),
+            list(of), silent, list(besides), None,
         )  # fmt: skip
 
     async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:
@@ -396,6 +399,18 @@ class PostgresLog:
             rows = await connection.fetch(SQL["recall"], group.number, wanted)
         queue = await self._known_queue(group.queue)
         return recalled([claim_of_row(group.number, row) for row in rows], queue.name)
+
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        wanted = check_held(group, ids)
+        return await seize(self._database, SQL, group, owner, wanted, partition, held=held, now=self._now())
 
     async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
         wanted = check_held(group, ids)

@@ -136,6 +136,27 @@ FROM forebay.claim AS c, LATERAL (
 ) AS b
 WHERE c.grp = $1 AND c.token = ANY ($2::bigint[]) AND c.owner IS NOT NULL
 
+-- name: enter_group
+SELECT forebay.enter_group(coalesce($1, forebay.now_us()), $2, $3)
+
+-- name: seize
+-- The claims of these messages (each begins in the message's block, or at the message if that is a letter),
+-- and those of a partition.
+WITH wanted AS MATERIALIZED (
+    SELECT h.token
+    FROM unnest($3::bigint[]) AS m (id) LEFT JOIN LATERAL (
+        SELECT last - count + 1 AS first FROM forebay.block WHERE last >= m.id ORDER BY last LIMIT 1
+    ) AS b ON true, LATERAL (
+        SELECT token FROM forebay.claim
+        WHERE grp = $1 AND first BETWEEN least(b.first, m.id) AND m.id
+            AND CASE WHEN first + count > m.id THEN get_bit(done, (m.id - first)::int) = 0 ELSE false END
+    ) AS h
+    UNION SELECT token FROM forebay.claim WHERE grp = $1 AND partition = $4
+)
+UPDATE forebay.claim AS c SET owner = $2 FROM wanted
+WHERE c.token = wanted.token AND ($5 OR c.owner IS NULL) AND c.owner IS DISTINCT FROM $2
+RETURNING c.token
+
 -- name: holding
 -- The claims of these messages: each begins in the message's block, or at the message if that is a letter.
 WITH wanted AS MATERIALIZED (
@@ -146,6 +167,7 @@ WITH wanted AS MATERIALIZED (
         SELECT token FROM forebay.claim
         WHERE grp = $1 AND first BETWEEN least(b.first, m.id) AND m.id AND owner IS NOT NULL
             AND CASE WHEN first + count > m.id THEN get_bit(done, (m.id - first)::int) = 0 ELSE false END
+        OFFSET 0  -- message by message: joined otherwise, all claims of the group would be looked at
     ) AS h
 )
 SELECT c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time, c.prev_start_time,
@@ -200,7 +222,7 @@ SELECT * FROM forebay.claim_next($1, $2, $3, $4, $5, $6)
 SELECT * FROM forebay.claim_ordered($1, $2, $3, $4, $5, $6, $7)
 
 -- name: take_over
-SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7, $8)
+SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)
 
 -- name: set_aside
 SELECT forebay.set_aside($1, $2, $3)

@@ -94,7 +94,7 @@ def claim(
     elif partition is None:
         runs = lanes.next_runs(tx, state, room, known)
     else:
-        runs = lanes.partition_runs(tx, state, partition, room, known)
+        runs = lanes.partition_runs(tx, state, partition, owner, room, known)
     if not runs:
         return None if state.position != position else Claimed()
     tx.run("count_claimed", group.number, sum(count for _, _, count in runs))
@@ -112,13 +112,18 @@ def claim(
     return _hand(tx, held, state, rows, blocks, known=known)
 
 
-def due(tx: Transaction, group: Group, owner: str, room: Room, now: int) -> Claimed:
+def due(tx: Transaction, group: Group, owner: str, room: Room, *, partition: str | None, now: int) -> Claimed:
     """Claim deferred messages whose time has come, and say when the next of them comes."""
     state = live_group(tx, group)
     tx.run("add_owner", owner, now)
-    waiting = (ClaimRow(*row) for row in tx.rows("due_claims", group.number, now))
+    if partition is None:
+        waiting = map(_claim_row, tx.rows("due_claims", group.number, now))
+        claimed = _take_over(tx, state, waiting, owner, room)
+        return msgspec.structs.replace(claimed, next_due_at=tx.value("next_due", group.number))
+    waiting = map(_claim_row, tx.rows("partition_due_claims", group.number, partition, now))
     claimed = _take_over(tx, state, waiting, owner, room)
-    return msgspec.structs.replace(claimed, next_due_at=tx.value("next_due", group.number))
+    next_due_at = tx.value("partition_next_due", group.number, partition)
+    return msgspec.structs.replace(claimed, next_due_at=next_due_at)
 
 
 def mark(tx: Transaction, marks: Sequence[Mark]) -> list[int]:

@@ -2,7 +2,8 @@
 
 A group's cursor discovers blocks once, in order, and marks their lanes as ready. Invariants: a
 lane is ready only while none of its claims is open, and `ready` then names its first block that was
-not claimed whole; behind the cursor, a lane without open claims that has such a block is ready.
+not claimed whole; behind the cursor, a lane without open claims that has such a block is ready. A lane
+that is asked for by its name need not be ready: it goes on behind claims of whoever asks.
 """
 
 from typing import Final
@@ -76,14 +77,14 @@ def next_runs(tx: Transaction, group: GroupRow, room: Room, known: int | None) -
     return runs
 
 
-def partition_runs(
-    tx: Transaction, group: GroupRow, partition: str, room: Room, known: int | None
+def partition_runs(  # noqa: PLR0917 - what a lane is, and who fills what
+    tx: Transaction, group: GroupRow, partition: str, owner: str, room: Room, known: int | None
 ) -> list[Run]:
-    """Take from one lane, whether it was discovered or not."""
+    """Take from one lane, whether it was discovered or not; what is out of it must be the owner's."""
     runs: list[Run] = []
     number = group.group.number
     space = Space(room)
-    if tx.row("busy_lane", number, partition) is None:
+    if tx.row("lane_elsewhere", number, partition, owner) is None:
         lane = tx.row("lane", number, partition)
         position = group.start_id if lane is None else lane[0]
         _take(tx, group, partition, position, space, runs, known)

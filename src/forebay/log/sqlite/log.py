@@ -32,6 +32,7 @@ from forebay.log.sqlite import (
     reading,
     records,
     seeking,
+    seizing,
     staging,
     upkeep,
     versions,
@@ -247,10 +248,13 @@ class SqliteLog:
     async def _mark(self, marks: Sequence[Mark]) -> list[int]:
         return await self._write(lambda tx: handing.mark(tx, marks), durable=False)
 
-    async def due(self, group: Group, owner: str, room: Room = _ROOM) -> Claimed:
-        return await self._write(
-            lambda tx: handing.due(tx, group, owner, room, self._clock.now()), durable=False
-        )
+    async def due(
+        self, group: Group, owner: str, room: Room = _ROOM, *, partition: str | None = None
+    ) -> Claimed:
+        def step(tx: Transaction) -> Claimed:
+            return handing.due(tx, group, owner, room, partition=partition, now=self._clock.now())
+
+        return await self._write(step, durable=False)
 
     async def heartbeat(self, owner: str) -> None:
         await self._write(lambda tx: tx.run("beat", owner, self._clock.now()), durable=False)
@@ -281,6 +285,20 @@ class SqliteLog:
     async def holding(self, group: Group, ids: Sequence[int]) -> list[Claim]:
         wanted = check_held(group, ids)
         return await self._read(lambda tx: handing.holding(tx, group, wanted))
+
+    async def seize(
+        self,
+        group: Group,
+        owner: str,
+        *,
+        ids: Sequence[int] = (),
+        partition: str | None = None,
+        held: bool = True,
+    ) -> int:
+        wanted = check_held(group, ids)
+        return await self._write(
+            lambda tx: seizing.seize(tx, group, owner, wanted, partition, held=held, now=self._clock.now())
+        )
 
     async def owners(self) -> list[Owner]:
         return await self._read(lambda tx: [Owner(*row) for row in tx.rows("owners")])

@@ -227,8 +227,22 @@ LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id =
 WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2
 ORDER BY c.due_at, c.first, c.count
 
+-- name: partition_due_claims
+SELECT
+    c.token, c.first, c.count, c.remaining, c.block_last, c.start_time, c.prev_start_time,
+    c.attempts, c.partition, c.done, c.handed, coalesce(length(d.body), b.size), c.letter
+FROM claim AS c INDEXED BY claim_partition
+LEFT JOIN block AS b ON b.last = c.block_last
+LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id = c.letter
+WHERE c.group_number = ?1 AND c.partition = ?2 AND c.owner IS NULL AND c.due_at <= ?3
+ORDER BY c.due_at, c.first, c.count
+
 -- name: next_due
 SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1
+
+-- name: partition_next_due
+SELECT min(due_at) FROM claim INDEXED BY claim_partition
+WHERE group_number = ?1 AND partition = ?2 AND owner IS NULL
 
 -- name: owner_claims
 SELECT
@@ -253,6 +267,18 @@ SELECT
     done, handed, NULL, letter
 FROM claim
 WHERE group_number = ?1 AND first BETWEEN ?2 AND ?3 AND first + count > ?3 AND owner IS NOT NULL
+
+-- name: claim_bits_at
+-- Claims that hold a message and begin at ?2 or after it.
+SELECT token, first, done FROM claim
+WHERE group_number = ?1 AND first BETWEEN ?2 AND ?3 AND first + count > ?3
+
+-- name: seize
+UPDATE claim SET owner = ?2 WHERE token = ?1 AND (?3 OR owner IS NULL) AND owner IS NOT ?2
+
+-- name: seize_partition
+UPDATE claim SET owner = ?3
+WHERE group_number = ?1 AND partition = ?2 AND (?4 OR owner IS NULL) AND owner IS NOT ?3
 
 -- name: left_by_claims
 -- Those that lie on both sides of the place are counted one by one.
@@ -346,6 +372,10 @@ WHERE group_number = ?1 AND ready IS NOT NULL ORDER BY ready LIMIT 1
 
 -- name: busy_lane
 SELECT 1 FROM claim WHERE group_number = ?1 AND partition = ?2 LIMIT 1
+
+-- name: lane_elsewhere
+SELECT 1 FROM claim INDEXED BY claim_partition
+WHERE group_number = ?1 AND partition = ?2 AND owner IS NOT ?3 LIMIT 1
 
 -- name: lane_blocks
 SELECT

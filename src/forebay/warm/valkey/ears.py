@@ -7,7 +7,10 @@ no task behind.
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Collection
 from typing import Final
+
+import msgspec
 
 from forebay.model import cancel
 from forebay.warm.seam import Heard, WarmAway
@@ -15,6 +18,8 @@ from forebay.warm.valkey.server import Server
 
 _WAIT_SECONDS_MIN: Final = 0.05
 _WAIT_SECONDS_MAX: Final = 2.0
+PARTITIONS_MAX: Final = 1_000
+"""Of more partitions than these it is only said that there is something."""
 
 
 class Ears:
@@ -72,15 +77,29 @@ class Ears:
             wait = min(2 * wait, _WAIT_SECONDS_MAX)
 
     def _tell(self, text: str) -> None:
+        text, _, names = text.partition(" [")
         queue, _, group = text.partition(" ")
         if not queue.isdecimal() or not (group or "0").isdecimal():
             return  # whoever said this wasn't one of us
+        partitions = _read_names(names)
         loop = asyncio.get_running_loop()
         for heard in self._listeners:
             # By the loop, so that what a listener raises is reported there and ends nothing here.
-            loop.call_soon(heard, int(queue), int(group) if group else None)
+            loop.call_soon(heard, int(queue), int(group) if group else None, partitions)
 
 
-def words(queue: int, group: int | None = None) -> str:
+def words(queue: int, group: int | None = None, *, partitions: Collection[str] | None = None) -> str:
     """What is said when something was put in a queue, or when the shelf of a group was filled."""
-    return str(queue) if group is None else f"{queue} {group}"
+    if group is not None:
+        return f"{queue} {group}"
+    if partitions is None or len(partitions) > PARTITIONS_MAX:
+        return str(queue)
+    return f"{queue} {msgspec.json.encode(list(partitions)).decode()}"
+
+
+def _read_names(names: str) -> list[str] | None:
+    """The partitions that were said, if any were, and if they can be read."""
+    try:
+        return msgspec.json.decode(f"[{names}", type=list[str]) if names else None
+    except msgspec.DecodeError:
+        return None

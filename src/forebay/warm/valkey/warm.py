@@ -33,7 +33,7 @@ from forebay.warm.valkey.slips import (
     to_ranges,
     to_slip,
 )
-from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf, ShelfStats, epoch_name
+from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfStats, epoch_name
 
 _SECOND: Final = 1_000_000
 _PREFIX: Final = re.compile(r"[\w.:/-]+")
@@ -113,11 +113,28 @@ class ValkeyWarm:
         return [msgspec.structs.replace(parcels[place], block=None) for place in found]
 
     async def noted(
-        self, shelf: Shelf, fill: Fill, messages: int, besides: Collection[Flow] = ()
+        self,
+        shelf: Shelf,
+        fill: Fill,
+        messages: int,
+        besides: Collection[Flow] = (),
+        *,
+        partition: str | None = None,
     ) -> list[Parcel]:
         flows = map(flow_text, besides)
-        found = await self._run("noted", shelf, fill.epoch, fill.number, messages, *flows)
+        only = "" if partition is None else f"={partition}"
+        found = await self._run("noted", shelf, fill.epoch, fill.number, messages, only, *flows)
         return [to_parcel(raw) for raw in found]
+
+    async def lane(self, shelf: Shelf, fill: Fill, partition: str) -> Lane:
+        return Lane(*await self._run("lane", shelf, fill.epoch, fill.number, partition))
+
+    async def spare(
+        self, shelf: Shelf, fill: Fill, messages: int, size: int, *, besides: str
+    ) -> list[Leased]:
+        held = _microseconds(WITHDRAWN_SECONDS)
+        found = await self._run("spare", shelf, fill.epoch, fill.number, messages, size, held, besides)
+        return _withdrawn(shelf, fill.epoch, found)
 
     async def claims(self, shelf: Shelf, fill: Fill) -> set[int]:
         found = await self._run("claims", shelf, fill.epoch, fill.number)
@@ -129,10 +146,25 @@ class ValkeyWarm:
 
     # Leases
 
-    async def take(self, shelf: Shelf, epoch: str, count: int, worker: str, seconds: float) -> list[Leased]:
+    async def take(
+        self,
+        shelf: Shelf,
+        epoch: str,
+        count: int,
+        worker: str,
+        seconds: float,
+        *,
+        partition: str | None = None,
+        partitions_max: int | None = None,
+        behind: Lease | None = None,
+    ) -> list[Leased]:
         known = self._bodies.known(shelf, epoch)
-        names = pack(list(known))
-        found = await self._run("take", shelf, epoch, count, worker, _microseconds(seconds), names)
+        arguments: list[Argument] = [count, worker, _microseconds(seconds), pack(list(known))]
+        arguments.append("" if partitions_max is None else partitions_max)
+        if partition is not None:
+            is_held = behind is not None and (behind.group, behind.epoch) == (shelf.group, epoch)
+            arguments += (partition, behind.number if behind is not None and is_held else "")
+        found = await self._run("take", shelf, epoch, *arguments)
         leased = _leased(shelf, epoch, found, known)
         for one in leased:
             self._bodies.keep(one)
@@ -175,12 +207,7 @@ class ValkeyWarm:
 
     async def withdraw(self, shelf: Shelf, epoch: str, partition: str) -> list[Leased]:
         found = await self._run("withdraw", shelf, epoch, partition, _microseconds(WITHDRAWN_SECONDS))
-        leased, now = _leased(shelf, epoch, found), found[0]
-        for number, raw in pairs_of(found[4]):
-            parcel = to_parcel(raw)
-            lease = lease_of(shelf, epoch, number, parcel)
-            leased.append(Leased(lease, parcel, range(len(parcel)), "", now, now))
-        return leased
+        return _withdrawn(shelf, epoch, found)
 
     async def next_expiry(self, shelf: Shelf) -> int | None:
         found: int | None = await self._run("next_expiry", shelf, "")
@@ -188,8 +215,8 @@ class ValkeyWarm:
 
     # Waking up
 
-    async def announce(self, queue: int) -> None:
-        await self._server.publish(self._channel, words(queue))
+    async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
+        await self._server.publish(self._channel, words(queue, partitions=partitions))
 
     def listen(self, heard: Heard) -> None:
         self._ears.add(heard)
@@ -257,11 +284,21 @@ def _leased(
     parcels: dict[int, Parcel] = {}
     for place in range(0, len(parts), 2):
         parcel, body = to_parcel(parts[place]), parts[place + 1]
-        block = (known or {})[name_of(parcel)] if body is None else decode(body)
+        block = (known or {}).get(name_of(parcel)) if body is None else decode(body)
         parcels[place] = msgspec.structs.replace(parcel, block=block)
     leased = []
     for number, place, worker, ranges in leases:
         parcel = parcels[place]
         lease = lease_of(shelf, epoch, number, parcel)
         leased.append(Leased(lease, parcel, from_ranges(ranges), worker.decode(), since, deadline))
+    return leased
+
+
+def _withdrawn(shelf: Shelf, epoch: str, found: Sequence[Any]) -> list[Leased]:
+    """Read what was withdrawn; what was noted comes with leases too, which the shelf doesn't know."""
+    leased, now = _leased(shelf, epoch, found), found[0]
+    for number, raw in pairs_of(found[4]):
+        parcel = to_parcel(raw)
+        lease = lease_of(shelf, epoch, number, parcel)
+        leased.append(Leased(lease, parcel, range(len(parcel)), "", now, now))
     return leased

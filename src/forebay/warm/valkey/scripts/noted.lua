@@ -1,14 +1,15 @@
 -- The slips of the oldest noted parcels: the lanes in their own order, merged by id.
 -- ARGV[4]  the fill's number
 -- ARGV[5]  about how many messages
--- ARGV[6]… flows to pass over: those of a lane's first parcel
+-- ARGV[6]  '' for all lanes, or '=' and the only partition
+-- ARGV[7]… flows to pass over: those of a lane's first parcel
 local CHUNK = 100
 local refusal = fill_refusal(ARGV[4])
 if refusal then
   return refusal
 end
 local messages, besides = tonumber(ARGV[5]), {}
-for i = 6, #ARGV do
+for i = 7, #ARGV do
   besides[ARGV[i]] = true
 end
 
@@ -43,7 +44,12 @@ local function next_lane()
 end
 
 -- Lanes that have been begun, by the id of their next parcel; and the first of those that haven't.
-local begun, fresh, found = {}, next_lane(), {}
+local begun, fresh, found = {}, nil, {}
+if ARGV[6] == '' then
+  fresh = next_lane()
+else
+  begun[1] = entry_of(string.sub(ARGV[6], 2), 0)
+end
 while true do
   local entry = begun[1]
   if fresh and (not entry or fresh.id < entry.id) then

@@ -257,6 +257,24 @@ local function cut(lane, count, cuts)
   return taken
 end
 
+-- Forget what is noted of a partition; appends pairs of a number and the slip to `forgotten`. The log holds
+-- claims then that the shelf doesn't know: the next fill looks for them.
+local function forget_noted(lane, forgotten)
+  for i, parcel in ipairs(call('ZRANGE', S .. ':noted:' .. lane, 0, -1)) do
+    local raw = call('HGET', S .. ':noted', parcel)
+    local slip = cmsgpack.unpack(raw)
+    if i == 1 then
+      call('ZREM', S .. ':noted_heads', id_at(slip, 0) .. lane)
+      call('HSET', S, 'doubt', 1)
+    end
+    call('HDEL', S .. ':noted', parcel)
+    add(':noted_flows', slip[FLOW], -1)
+    forgotten[#forgotten + 1] = call('HINCRBY', S, 'number', 1)
+    forgotten[#forgotten + 1] = raw
+  end
+  call('UNLINK', S .. ':noted:' .. lane)
+end
+
 -- Leases
 
 local function key_of(number)

@@ -1,5 +1,7 @@
 -- Lease up to ARGV[4] messages to the worker ARGV[5] for ARGV[6] microseconds.
 -- ARGV[7]  { names of parcels whose bodies the caller has … }
+-- ARGV[8]  of how many partitions at most, or '' for any number
+-- ARGV[9], ARGV[10]  if they are given: the one partition, and the number of a lease on what is before ('' for none)
 if not is_current() then
   return LOST
 end
@@ -64,7 +66,9 @@ local function take_flows()
 end
 
 local function take_partitions()
-  while count > 0 do
+  local left = tonumber(ARGV[8]) or math.huge
+  while count > 0 and left > 0 do
+    left = left - 1
     local free = call('ZPOPMIN', S .. ':free')[1]
     if not free then
       return
@@ -73,7 +77,18 @@ local function take_partitions()
   end
 end
 
-if ORDERED then
+local function take_partition(lane)
+  local behind = ARGV[10] ~= '' and lease_of(key_of(tonumber(ARGV[10])))
+  local is_mine = behind and lane_of(slip_of(behind[1])) == lane
+  if is_mine or number_at(':out', lane) == 0 then
+    take_from_free(lane)
+    cut(lane, count, cuts)
+  end
+end
+
+if ARGV[9] then
+  take_partition(ARGV[9])
+elseif ORDERED then
   take_partitions()
 else
   take_flows()

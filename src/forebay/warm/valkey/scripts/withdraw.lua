@@ -12,21 +12,7 @@ if ORDERED then
   for _, one in ipairs(cuts) do
     one[3] = ''
   end
-  for i, parcel in ipairs(call('ZRANGE', S .. ':noted:' .. lane, 0, -1)) do
-    local raw = call('HGET', S .. ':noted', parcel)
-    local slip = cmsgpack.unpack(raw)
-    if i == 1 then
-      call('ZREM', S .. ':noted_heads', id_at(slip, 0) .. lane)
-    end
-    call('HDEL', S .. ':noted', parcel)
-    add(':noted_flows', slip[FLOW], -1)
-    noted[#noted + 1] = call('HINCRBY', S, 'number', 1)
-    noted[#noted + 1] = raw
-  end
-  call('UNLINK', S .. ':noted:' .. lane)
-  if #noted > 0 then
-    call('HSET', S, 'doubt', 1)
-  end
+  forget_noted(lane, noted)
   close_lane_if_empty(lane)
 end
 local answer = leased(cuts, time, tonumber(ARGV[5]))

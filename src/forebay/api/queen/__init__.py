@@ -1,0 +1,1 @@
+"""Queen MQ's HTTP format, on the same port."""

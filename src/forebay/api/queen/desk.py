@@ -1,0 +1,194 @@
+"""What all routes in Queen's format share: queues by their names, groups, partitions, what is out.
+
+Invariants: a queue that is made here is ordered; a group is made by the first who takes for it, and begins
+where that one says.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Collection, Sequence
+from time import monotonic
+from typing import TYPE_CHECKING, Any, Final
+
+from forebay.api.queen.abandoning import Abandoned
+from forebay.api.queen.census import Census
+from forebay.api.queen.directory import Directory
+from forebay.api.queen.hands import Hands
+from forebay.api.queen.lapsing import Lapsing
+from forebay.api.queen.maintenance import Maintenance
+from forebay.api.queen.names import queue_name
+from forebay.api.queen.options import Facts, creation_of, facts_of
+from forebay.api.queen.readings import look
+from forebay.api.queen.room import Room
+from forebay.api.queen.samples import Samples
+from forebay.api.queen.sealing import Seal
+from forebay.api.queen.seen import Seen
+from forebay.api.queen.state import Reads
+from forebay.api.queen.subscriptions import Subscriptions, subscription_of
+from forebay.api.queen.tally import Tally
+from forebay.api.queen.windows import Windows
+from forebay.log.values import Group, Queue, Start, Stats
+from forebay.model import Rejected, Unavailable, UnknownQueue
+from forebay.store.store import LogStore
+from forebay.store.values import Task
+
+if TYPE_CHECKING:
+    from forebay.api.context import Context
+
+_USED_MAX: Final = 100_000
+_LIST_SECONDS: Final = 1.0
+"""So old a list of queues may be, where several are asked by what they have in common."""
+
+
+class Desk:
+    """See the module."""
+
+    def __init__(self, context: Context) -> None:
+        self.context = context
+        self.directory = Directory(lambda: self.store.log)
+        self.subscriptions = Subscriptions(lambda: self.store.log)
+        self.hands = Hands()
+        self.abandoned = Abandoned(self.hands, self._release)
+        self.lapsing = Lapsing(self.hands, self._release, context.clock)
+        self.reads = Reads()
+        self.maintenance = Maintenance(context)
+        self.room = Room(self._ledger)
+        self.windows = Windows(context.clock)
+        self.census = Census(self)
+        self.tally = Tally()
+        self.samples = Samples(lambda: look(context), self.tally, context.clock, self.census.stats)
+        self.seen = Seen()
+        self._facts: dict[int, tuple[Queue, Facts]] = {}
+        self._used: set[str] = set()
+        self._groups: set[tuple[int, str]] = set()
+        self._listed: list[Queue] = []
+        self._listed_at = -_LIST_SECONDS
+        self._created = asyncio.Event()
+
+    @property
+    def store(self) -> LogStore:
+        """The store, or Unavailable."""
+        store = self.context.store
+        assert isinstance(store, LogStore), "a server works on a log"
+        return store
+
+    async def _release(self, tasks: Sequence[Task]) -> None:
+        await self.store.release(tasks)
+
+    async def _ledger(self) -> Stats:
+        return await self.store.ledger()
+
+    def seal(self) -> Seal:
+        """What encrypts payloads; Rejected where the server has no key."""
+        if self.context.seal is None:
+            text = "this server has no encryption key, so it can't keep payloads encrypted"
+            raise Rejected(text, hint="set queen.encryption_keys_file, or QUEEN_ENCRYPTION_KEY")
+        return self.context.seal
+
+    # Queues
+
+    async def queue(self, text: str) -> Queue | None:
+        """The queue that a client means; None when there is none."""
+        try:
+            return await self.store.known_queue(queue_name(text))
+        except UnknownQueue:
+            return None
+
+    async def require(self, text: str) -> Queue:
+        """The queue that a client pushes to, which is made when it isn't there."""
+        name = queue_name(text)
+        if len(self._used) >= _USED_MAX:
+            self._used.clear()
+        self._used.add(name)
+        found = await self.queue(text)
+        return found if found is not None else await self.create(text, Facts())
+
+    async def target(self, text: str) -> Facts:
+        """What is kept of the queue that a client pushes to, which is made when it isn't there."""
+        try:
+            return self.facts(await self.require(text))
+        except Unavailable:
+            return Facts()  # the push goes to the spool, under the queue's name
+
+    def creation(self, name: str) -> dict[str, Any] | None:
+        """What a queue is told that was deleted while somebody pushed to it here."""
+        return creation_of(Facts()) if name in self._used else None
+
+    async def create(self, text: str, facts: Facts) -> Queue:
+        """Make a queue, or return the one that is there."""
+        name = queue_name(text)
+        queue = await self.store.create_queue(name, creation_of(facts))
+        self._listed_at = -_LIST_SECONDS
+        self._created.set()
+        self._created = asyncio.Event()
+        return queue
+
+    async def delete(self, text: str) -> bool:
+        """Remove a queue with all that is in it; whether it was there."""
+        queue = await self.queue(text)
+        if queue is None:
+            return False
+        existed = await self.store.delete_queue(queue.name)
+        self._listed_at = -_LIST_SECONDS
+        await self.directory.forget(queue.number)
+        await self.subscriptions.forget_queue(queue.number)
+        return existed
+
+    async def wait_for_queues(self, seconds: float) -> None:
+        """Wait until a queue may have been made: here, or by another server, who tells nobody."""
+        created = self._created
+        try:
+            async with asyncio.timeout(min(seconds, _LIST_SECONDS)):
+                await created.wait()
+        except TimeoutError:
+            return
+
+    async def queues(self) -> Sequence[Queue]:
+        """All queues, as they were a moment ago."""
+        if monotonic() - self._listed_at >= _LIST_SECONDS:
+            self._listed = await self.store.queues()
+            self._listed_at = monotonic()
+        return self._listed
+
+    async def queues_by(self, numbers: Collection[int]) -> list[Queue]:
+        """The queues of these numbers; those that are gone are left out."""
+        names = await self.context.names(*numbers)
+        found = [await self.store.known_queue(names[number]) for number in numbers if number in names]
+        return [queue for queue in found if queue.number in numbers]
+
+    def facts(self, queue: Queue) -> Facts:
+        """Namespace, task and options of a queue."""
+        kept = self._facts.get(queue.number)
+        if kept is None or kept[0] is not queue:
+            kept = self._facts[queue.number] = (queue, facts_of(queue))
+        return kept[1]
+
+    # Groups
+
+    async def join(self, queue: Queue, group: str, start: Start) -> None:
+        """Have a group, by its name as we keep it; one that is there goes on where it was."""
+        if (queue.number, group) in self._groups:
+            return
+        if await self.group(queue, group) is None:
+            await self._begin(queue, group, start)
+        self._groups.add((queue.number, group))
+
+    async def _begin(self, queue: Queue, group: str, start: Start) -> None:
+        """Make a group: where one of its name had begun, if that was kept."""
+        kept = await self.subscriptions.find([(queue.number, group)])
+        if kept:
+            start = kept[queue.number, group].start
+        made = await self.store.create_group(queue.name, group, start)
+        if not kept:
+            began = subscription_of(start, made.start, self.context.clock.now())
+            await self.subscriptions.keep(queue.number, group, began)
+
+    def forget_group(self, queue: Queue, group: str) -> None:
+        """A group is gone, and its leases with it."""
+        self._groups.discard((queue.number, group))
+        self.hands.forget(queue.number, group)
+
+    async def group(self, queue: Queue, group: str) -> Group | None:
+        """A group that is there, by its name as we keep it."""
+        return next((found for found in await self.store.groups(queue.name) if found.name == group), None)

@@ -1,0 +1,345 @@
+"""Pop: messages of a queue, of one of its partitions, or of all queues of a namespace or a task.
+
+Invariants: one pop has one lease for all that it brings; of at most `partitions` partitions; a partition is
+out to one consumer of a group at a time; what is answered under `autoAck` is settled before. Who waits is
+answered in the moment in which something comes, also when its queue isn't there yet.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from forebay.api.answers import Answer
+from forebay.api.bodies import Gone
+from forebay.api.calls import Call
+from forebay.api.queen.desk import Desk
+from forebay.api.queen.hands import transaction_of
+from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
+from forebay.api.queen.messages import SEALED, shown_data, shown_headers
+from forebay.api.queen.names import (
+    group_name,
+    partition_name,
+    queue_name,
+    shown_group,
+    shown_partition,
+    shown_queue,
+)
+from forebay.api.queen.reading import Query
+from forebay.api.queen.routes import queen_route
+from forebay.api.queen.times import iso, parse_time
+from forebay.api.routes.taking import waited
+from forebay.log.values import Queue, Start
+from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
+from forebay.store.values import Burial, Task
+
+AUTOPILOT_BATCH: Final = 200
+AUTOPILOT_PARTITIONS: Final = 50
+"""What a client gets that leaves it to the server."""
+PARTITIONS_MAX: Final = 10_000
+QUEUES_MAX: Final = 100
+_SLICE_SECONDS: Final = 2.0
+"""So long somebody waits for queues of a namespace before looking whether there are more of them."""
+_SECOND: Final = 1_000_000
+
+
+@dataclass(frozen=True, slots=True)
+class Wish:
+    """What a pop asks for."""
+
+    queue: str | None
+    """As the client calls it."""
+    partition: str | None
+    """As we keep it."""
+    namespace: str | None
+    task: str | None
+    group: str
+    """As we keep it."""
+    start: Start
+    batch: int
+    partitions: int
+    wait_seconds: float
+    auto_ack: bool
+    autopilot: bool
+
+
+async def pop(call: Call) -> Answer:
+    """Pop from a queue, or by namespace and task."""
+    wish = _wish(call)
+    tasks, payloads, queues = await _pop(call, wish)
+    if not tasks:
+        call.desk.tally.empty(queues)
+        return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
+    return Answer(await _answer(call, wish, tasks, payloads, queues))
+
+
+def _wish(call: Call) -> Wish:
+    query, limits = Query(call), call.context.settings.limits
+    autopilot = query.flag("autopilot")
+    named = call.params.get("partition")
+    wait = query.number("timeout", 30_000) / 1000 if query.flag("wait") else 0.0
+    if wait and call.context.draining.is_set():
+        wait = 0.0
+    queue = call.params.get("queue")
+    namespace, task = query.text("namespace"), query.text("task")
+    if queue is None and namespace is None and task is None:
+        raise Rejected("queue, namespace or task is required", hint="name one of them")
+    batch = query.number("batch", AUTOPILOT_BATCH if autopilot else 1, least=1, most=limits.take_count_max)
+    widest = AUTOPILOT_PARTITIONS if autopilot else 1
+    return Wish(
+        queue,
+        None if named is None else partition_name(named),
+        namespace,
+        task,
+        group_name(query.text("consumerGroup")),
+        _start(query.text("subscriptionMode"), query.text("subscriptionFrom"), call.context.clock.now()),
+        batch,
+        query.number("partitions", widest, least=1, most=PARTITIONS_MAX),
+        min(wait, limits.wait_seconds_max),
+        query.flag("autoAck"),
+        autopilot,
+    )
+
+
+def _start(mode: str | None, since: str | None, now: int) -> Start:
+    """Where a group begins that isn't there yet."""
+    if since is not None and since.lower() not in ("now", "all", "beginning", "earliest"):
+        return min(parse_time(since, "subscriptionFrom"), now)
+    is_new = (mode or "").lower() in ("new", "new-only") or (since or "").lower() == "now"
+    return "latest" if is_new else "earliest"
+
+
+async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[int, Queue]]:
+    """Take tasks, waiting for the first, with their payloads; the queues that were asked, by number."""
+    desk, clock = call.desk, asyncio.get_running_loop().time
+    deadline = clock() + wish.wait_seconds
+    call.wait_longer(wish.wait_seconds)
+    while True:
+        left = deadline - clock()
+        paused = desk.maintenance.pop
+        queues = [] if paused else await _queues(call, wish)
+        if paused:
+            await _patiently(call, desk.maintenance.pause(left))
+            if not desk.maintenance.pop:
+                continue
+        elif not queues and left > 0:
+            await _patiently(call, desk.wait_for_queues(left))
+        elif queues:
+            tasks = await _take(call, wish, queues, left)
+            kept, payloads = await _usable(desk, queues, tasks)
+            if kept:
+                return kept, payloads, {queue.number: queue for queue in queues}
+            if tasks:
+                continue  # all that came was buried: there may be more
+        if deadline <= clock() or call.context.draining.is_set():
+            return [], [], {queue.number: queue for queue in queues}
+
+
+async def _patiently(call: Call, waiting: Any) -> None:
+    """Wait for something that isn't a task, unless the client leaves."""
+    watching = asyncio.create_task(call.watch())
+    job = asyncio.ensure_future(waiting)
+    try:
+        await asyncio.wait([watching, job], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            raise Gone
+    finally:
+        watching.cancel()
+        job.cancel()
+
+
+async def _queues(call: Call, wish: Wish) -> list[Queue]:
+    """The queues that are meant, the most important first."""
+    desk = call.desk
+    if wish.queue is not None:
+        call.allow(queue_name(wish.queue))
+        found = await desk.queue(wish.queue)
+        return [] if found is None else [found]
+    chosen = []
+    for queue in await desk.queues():
+        facts = desk.facts(queue)
+        if wish.namespace in (None, facts.namespace) and wish.task in (None, facts.task):
+            chosen.append((-facts.options.priority, queue.number, queue))
+    return [queue for *_, queue in sorted(chosen)[:QUEUES_MAX] if call.key.covers(queue.name)]
+
+
+async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
+    desk = call.desk
+    try:
+        for queue in queues:
+            await desk.join(queue, wish.group, wish.start)
+        for queue in queues[:-1] if len(queues) > 1 else ():
+            if tasks := await _get(call, wish, [queue], 0.0):
+                return tasks
+        seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
+        return await _get(call, wish, queues, seconds)
+    except (UnknownGroup, UnknownQueue):  # another server deleted it
+        for queue in queues:
+            desk.forget_group(queue, wish.group)
+        return []
+
+
+async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
+    one = queues[0] if len(queues) == 1 else None
+    is_ordered = one is not None and one.settings.ordered
+    if wish.partition is not None and not is_ordered:
+        text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
+        raise Rejected(text, hint="take from the whole queue")
+    taking = call.desk.store.get_task(
+        [queue.name for queue in queues] if one is None else one.name,
+        wish.batch,
+        group=wish.group,
+        worker=_worker(call),
+        wait_seconds=seconds,
+        partition=wish.partition,
+        partitions_max=wish.partitions,
+    )
+    if seconds <= 0:
+        return await taking
+    job = asyncio.create_task(taking)
+    call.desk.maintenance.interrupts(job)
+    with call.desk.tally.parked([queue.number for queue in queues]):
+        return await waited(call, job, seconds)
+
+
+def _worker(call: Call) -> str:
+    client = call.scope.get("client")
+    return call.key.subject or (f"{client[0]}:{client[1]}" if client else "unknown")
+
+
+async def _usable(
+    desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]
+) -> tuple[list[Task], list[bytes]]:
+    """Tasks that somebody still wants, with their payloads; what can't be had otherwise goes back."""
+    try:
+        return await _opened(desk, await _without_stale(desk, queues, tasks))
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
+
+
+async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]) -> list[Task]:
+    """Bury what nobody wants any more; the rest."""
+    limits = {q.number: most for q in queues if (most := desk.facts(q).options.waits_at_most)}
+    if not limits or not tasks:
+        return list(tasks)
+    now = desk.context.clock.now()
+    stale = [
+        Burial(task, f"nobody took it within {limits[task.queue_num]} seconds (ttl)")
+        for task in tasks
+        if not task.attempts
+        and task.queue_num in limits
+        and now - task.created_at > limits[task.queue_num] * _SECOND
+    ]
+    if stale:
+        await desk.store.settle(bury=stale)
+        desk.tally.evicted(queue_of(burial.task.id) for burial in stale)
+    gone = {burial.task.id for burial in stale}
+    return [task for task in tasks if task.id not in gone]
+
+
+def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
+    answer: dict[str, Any] = {
+        "success": found and wish.wait_seconds > 0,
+        "queue": wish.queue,
+        "partition": "" if wish.partition is None else shown_partition(wish.partition),
+        "partitionId": None,
+        "leaseId": None,
+        "consumerGroup": shown_group(wish.group),
+        "messages": [],
+    }
+    if paused:
+        answer.update(success=True, paused=True)
+    elif not answer["success"]:
+        answer["error"] = "no_available_partition" if wish.partition is None else "lease_held"
+    if wish.autopilot:
+        answer["autopilot"] = {"partitions": wish.partitions, "batch": wish.batch}
+    return answer
+
+
+async def _answer(
+    call: Call, wish: Wish, tasks: Sequence[Task], payloads: Sequence[bytes], queues: dict[int, Queue]
+) -> dict[str, Any]:
+    desk = call.desk
+    by_queue: dict[int, set[str]] = {}
+    for task in tasks:
+        by_queue.setdefault(task.queue_num, set()).add(task.partition)
+    try:
+        for number, partitions in by_queue.items():
+            await desk.directory.enter(number, partitions)
+        if wish.auto_ack:
+            await desk.store.done_task(tasks)
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
+    lease = "" if wish.auto_ack else fresh_uuid()
+    if lease:
+        desk.hands.prune(call.context.clock.now())
+        desk.hands.give(lease, wish.group, tasks)
+        desk.lapsing.given(lease, wish.group)
+    call.context.counters.messages["taken"] += len(tasks)
+    desk.tally.popped(tasks, call.context.clock.now())
+    if wish.auto_ack:
+        call.context.counters.messages["done"] += len(tasks)
+        desk.tally.settled([(task.queue_num, "done") for task in tasks])
+    first, group = tasks[0], shown_group(wish.group)
+    answer: dict[str, Any] = {
+        "success": True,
+        "queue": shown_queue(queues[first.queue_num].name),
+        "partition": shown_partition(first.partition),
+        "partitionId": partition_uuid(first.queue_num, first.partition),
+        "leaseId": lease,
+        "consumerGroup": group,
+        "partitionsClaimed": sum(map(len, by_queue.values())),
+        "messages": [
+            {
+                "id": message_uuid(task.id),
+                "transactionId": transaction_of(task.id, task.transaction_id),
+                **shown_headers(task.headers),
+                "data": shown_data(payload),
+                "createdAt": iso(task.created_at),
+                "queue": shown_queue(queues[task.queue_num].name),
+                "partitionId": partition_uuid(task.queue_num, task.partition),
+                "partition": shown_partition(task.partition),
+                "leaseId": lease,
+                "consumerGroup": group,
+                "retryCount": task.attempts,
+            }
+            for task, payload in zip(tasks, payloads, strict=True)
+        ],
+    }
+    if wish.autopilot:
+        answer["autopilot"] = {"partitions": wish.partitions, "batch": wish.batch}
+    return answer
+
+
+async def _opened(desk: Desk, tasks: Sequence[Task]) -> tuple[list[Task], list[bytes]]:
+    """Tasks with their payloads, unsealed; one that is no longer what was sealed becomes a dead letter."""
+    if not any(task.headers and SEALED in task.headers for task in tasks):
+        return list(tasks), [task.data for task in tasks]
+    seal, kept, payloads, broken = desk.seal(), list[Task](), list[bytes](), list[Burial]()
+    for task in tasks:
+        is_sealed = task.headers is not None and SEALED in task.headers
+        try:
+            payloads.append(seal.open(task.data) if is_sealed else task.data)
+            kept.append(task)
+        except Corrupt as error:
+            broken.append(Burial(task, error.message))
+    if broken:
+        await desk.store.settle(bury=broken)
+    return kept, payloads
+
+
+ROUTES: Final = tuple(
+    queen_route("GET", path, pop, summary, scope="take", waits=True)
+    for path, summary in (
+        ("/api/v1/pop/queue/{queue}", "Pop from a queue"),
+        ("/api/v1/pop/queue/{queue}/partition/{partition}", "Pop from one partition"),
+        ("/api/v1/pop", "Pop by namespace and task"),
+    )
+)

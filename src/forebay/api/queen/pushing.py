@@ -1,0 +1,227 @@
+"""Push: items of any queues and partitions; the answer has their order.
+
+Invariants: what is answered `queued` is durable; a transaction id that its partition knows is answered with
+the first message's id, and nothing is written; nothing is written when any item is bad.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, Final
+
+from msgspec import UNSET, UnsetType
+
+from forebay.api.answers import Answer
+from forebay.api.calls import Call
+from forebay.api.queen.desk import Desk
+from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
+from forebay.api.queen.messages import PushItem, headers_of
+from forebay.api.queen.names import partition_name, queue_name
+from forebay.api.queen.reading import Body, read
+from forebay.api.queen.routes import queen_route
+from forebay.log.values import Appended
+from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, queue_of
+from forebay.model.limits import check_text
+
+ITEMS_MAX: Final = 50_000
+_TRACE_BYTES_MAX: Final = 255
+_PIECE_MESSAGES: Final = 5_000
+_PIECE_BYTES: Final = 8 << 20
+_AT_ONCE: Final = 250
+"""Blocks of one push that are written side by side: few writes of the log, each of them soon over."""
+
+
+class PushForm(Body):
+    """Items to push."""
+
+    items: list[PushItem] | UnsetType = UNSET
+
+
+@dataclass(slots=True)
+class Piece:
+    """Messages of one partition of one queue, and where they are in the request."""
+
+    queue: str
+    """As we keep it."""
+    shown: str
+    partition: str
+    indexes: list[int]
+    messages: list[Message]
+
+
+async def push(call: Call) -> Answer:
+    """Push items."""
+    form = await read(call, PushForm)
+    if isinstance(form.items, UnsetType):
+        raise Rejected("items array is required", hint='send {"items": [{"queue": "q", "payload": 1}]}')
+    desk = call.desk
+    pieces = await pieces_of(call, form.items)
+    numbers = await enter(desk, pieces)
+    few = asyncio.Semaphore(_AT_ONCE)
+    appends = (_append(desk, piece, few, alone=len(pieces) == 1) for piece in pieces)
+    answers = await asyncio.gather(*appends, return_exceptions=True)
+    results: list[Any] = [None] * len(form.items)
+    for piece, answer in zip(pieces, answers, strict=True):
+        if isinstance(answer, Full):
+            _refuse(results, piece, answer.message)
+            continue
+        if isinstance(answer, BaseException):
+            raise answer
+        _fill(results, piece, numbers[piece.queue], answer)
+        count(call, answer)
+    return Answer(results, status=201)
+
+
+async def pieces_of(call: Call, items: Sequence[PushItem]) -> list[Piece]:
+    """Items by queue and partition, checked, with their queues made; nothing is written before all are."""
+    if len(items) > ITEMS_MAX:
+        raise Rejected(f"{len(items)} items are too many", hint=f"push up to {ITEMS_MAX} at once")
+    found: dict[tuple[str, str], list[int]] = {}
+    for index, item in enumerate(items):
+        if item.trace_id:
+            check_text(item.trace_id, f"items[{index}].traceId", _TRACE_BYTES_MAX)
+        found.setdefault((item.queue, partition_name(item.partition)), []).append(index)
+    for shown in {shown for shown, _ in found}:
+        call.key.check("push", queue_name(shown))
+    pieces: list[Piece] = []
+    for (shown, partition), indexes in found.items():
+        messages = await _messages(call, shown, partition, [items[i] for i in indexes])
+        for begin, end in _cuts(messages):
+            pieces.append(Piece(queue_name(shown), shown, partition, indexes[begin:end], messages[begin:end]))
+    return pieces
+
+
+async def _messages(call: Call, shown: str, partition: str, items: Sequence[PushItem]) -> list[Message]:
+    desk, producer = call.desk, call.key.subject
+    options = (await desk.target(shown)).options
+    payloads = [item.data() for item in items]
+    sealed = options.encryption_enabled
+    if sealed:
+        payloads = desk.seal().seal_batch(payloads)
+    begins = desk.windows.begin(queue_name(shown), partition, options)
+    spooled = desk.context.is_spooling
+    return [
+        Message(
+            payload,
+            partition,
+            item.transaction_id or fresh_uuid(),
+            headers_of(item, producer, sealed=sealed, spooled=spooled),
+            begins,
+        )
+        for item, payload in zip(items, payloads, strict=True)
+    ]
+
+
+def _cuts(messages: Sequence[Message]) -> list[tuple[int, int]]:
+    """From where to where messages fit in one block."""
+    cuts, begin, size = [], 0, 0
+    for index, message in enumerate(messages):
+        size += len(message.payload)
+        if index > begin and (index - begin >= _PIECE_MESSAGES or size > _PIECE_BYTES):
+            cuts.append((begin, index))
+            begin, size = index, len(message.payload)
+    return [*cuts, (begin, len(messages))]
+
+
+async def make_room(desk: Desk, pieces: Sequence[Piece]) -> None:
+    """Make sure that queues with a `maxSize` have room for pieces; Full when not."""
+    for piece in pieces:
+        try:
+            queue = await desk.store.known_queue(piece.queue)
+        except (UnknownQueue, Unavailable):
+            continue  # the log is away: the spool has bounds of its own
+        if limit := desk.facts(queue).options.max_size:
+            await desk.room.take(queue, limit, len(piece.messages))
+
+
+async def _append(desk: Desk, piece: Piece, few: asyncio.Semaphore, *, alone: bool) -> Appended:
+    """Write a piece, or spool it; one that is alone and small may meet others."""
+    context, merger = desk.context, desk.context.merger
+    await make_room(desk, [piece])
+    if alone and merger.takes(piece.messages):
+        merger.part(piece.queue)
+        _, appended = await merger.put(piece.queue, piece.messages)
+        return appended
+    async with few:
+        return await context.append(piece.queue, _block(desk, piece.messages))
+
+
+async def enter(desk: Desk, pieces: Sequence[Piece]) -> dict[str, int]:
+    """Have all partitions in the directory; the numbers of queues, which are 0 where nobody knows them."""
+    partitions: dict[str, list[str]] = {}
+    for piece in pieces:
+        partitions.setdefault(piece.queue, []).append(piece.partition)
+    numbers = dict.fromkeys(partitions, 0)
+    for name, mine in partitions.items():
+        # While the log is away the push is spooled; who pops it enters it.
+        with suppress(UnknownQueue, Unavailable):
+            queue = await desk.store.known_queue(name)
+            await desk.directory.enter(queue.number, mine)
+            numbers[name] = queue.number
+    return numbers
+
+
+def _block(desk: Desk, messages: Sequence[Message]) -> Block:
+    return Block.of(messages, created_at=desk.context.clock.now())
+
+
+def _refuse(results: list[Any], piece: Piece, error: str) -> None:
+    for index, message in zip(piece.indexes, piece.messages, strict=True):
+        results[index] = {
+            "index": index,
+            "transaction_id": message.transaction_id,
+            "status": "failed",
+            "error": error,
+            "queueName": piece.shown,
+        }
+
+
+def _fill(results: list[Any], piece: Piece, number: int, appended: Appended) -> None:
+    if appended.where != "log":
+        for index, message in zip(piece.indexes, piece.messages, strict=True):
+            results[index] = {
+                "index": index,
+                "status": "buffered",
+                "queue": piece.shown,
+                "queueName": piece.shown,
+                "partition": piece.partition or "Default",
+                "transactionId": message.transaction_id,
+                "transaction_id": message.transaction_id,
+            }
+        return
+    partition_id = partition_uuid(number, piece.partition)
+    rows = zip(piece.indexes, piece.messages, appended.ids(), strict=True)
+    for place, (index, message, id) in enumerate(rows):
+        is_duplicate = appended.known or place in appended.duplicates
+        results[index] = {
+            "index": index,
+            "transaction_id": message.transaction_id,
+            "status": "duplicate" if is_duplicate else "queued",
+            "message_id": message_uuid(id),
+            "partition_id": partition_id,
+            "trace_id": shown_trace(message),
+            "queueName": piece.shown,
+        }
+
+
+def shown_trace(message: Message) -> str | None:
+    """The trace id of a message."""
+    return (message.headers or {}).get("queen-trace-id")
+
+
+def count(call: Call, appended: Appended) -> None:
+    """Count what was pushed."""
+    counts = call.context.counters.messages
+    counts["pushed"] += appended.count
+    if appended.count and appended.where == "log":
+        call.desk.tally.pushed(queue_of(appended.first), appended.count)
+    if appended.where != "log":
+        counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
+    if appended.duplicates:
+        counts["duplicate"] += len(appended.duplicates)
+
+
+ROUTES: Final = (queen_route("POST", "/api/v1/push", push, "Push items", scope="push"),)

@@ -1,0 +1,187 @@
+"""Transactions: pushes and acknowledgements over any queues and partitions, all or nothing.
+
+Invariants: a transaction that is answered with `success` is durable as a whole; of one that isn't, nothing
+happened. It is fenced by the leases of what it acknowledges, also where its client names them only in
+`requiredLeases`: a consumer whose lease is over changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, Final
+
+import msgspec
+from msgspec import UNSET, UnsetType
+
+from forebay.api.answers import Answer
+from forebay.api.calls import Call
+from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
+from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
+from forebay.api.queen.messages import PushItem
+from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
+from forebay.api.queen.reading import Body, read
+from forebay.api.queen.routes import queen_route
+from forebay.log.values import Appended
+from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
+
+OPERATIONS_MAX: Final = 50_000
+
+
+class Operation(AckItem):
+    """A push of items, or an acknowledgement."""
+
+    type: str = ""
+    items: list[PushItem] | UnsetType = UNSET
+
+
+class TransactionForm(Body):
+    """What is to happen together."""
+
+    operations: list[Operation] | UnsetType = UNSET
+    required_leases: list[str] = msgspec.field(default_factory=list)
+
+
+async def transaction(call: Call) -> Answer:
+    """Push and acknowledge, all or nothing."""
+    form = await read(call, TransactionForm)
+    operations = _checked(form)
+    id, desk = fresh_uuid(), call.desk
+    acks = [operation for operation in operations if operation.type == "ack"]
+    found = await find(call, acks)
+    _fence(call, found, form.required_leases)
+    for one in found:
+        if one.error is not None:
+            return Answer(_failed(id, operations, f"ACK operation failed: {one.error}"))
+    pieces = await pieces_of(call, [item for op in operations for item in _items(op)])
+    verdicts = verdicts_of(desk, found)
+    if verdicts.release or any(one.error for one in found):
+        return Answer(_failed(id, operations, "ACK operation failed: only completed, failed and dlq can be"))
+    try:
+        await make_room(desk, pieces)
+    except Full as error:
+        return Answer(_failed(id, operations, error.message))
+    await _make_way(call, pieces)
+    await enter(desk, pieces)
+    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
+    try:
+        appended = await desk.store.transact(
+            blocks, done=verdicts.done, retry=verdicts.retry, bury=verdicts.bury
+        )
+    except LeaseLost:
+        return Answer(_failed(id, operations, f"ACK operation failed: {LEASE_OVER}"))
+    except Conflict as error:
+        return Answer(_failed(id, operations, error.message))
+    finished(call, found)
+    for answer in appended:
+        count(call, answer)
+    results = await _results(call, operations, found, pieces, appended)
+    return Answer({"transactionId": id, "success": True, "results": results})
+
+
+def _checked(form: TransactionForm) -> list[Operation]:
+    if isinstance(form.operations, UnsetType):
+        raise Rejected("operations array required", hint='send {"operations": [...]}')
+    if not form.operations:
+        raise Rejected("operations array cannot be empty", hint="push or acknowledge something")
+    if len(form.operations) > OPERATIONS_MAX:
+        raise Rejected("too many operations", hint=f"send up to {OPERATIONS_MAX} at once")
+    for index, operation in enumerate(form.operations):
+        if operation.type not in ("push", "ack"):
+            text = f"operations[{index}] has the type {operation.type[:32]!r}"
+            raise Rejected(text, hint="use push or ack")
+        if operation.type == "ack" and not (operation.transaction_id and operation.partition_id):
+            text = f"operations[{index}] needs transactionId and partitionId"
+            raise Rejected(text, hint="send what came with the message")
+    return form.operations
+
+
+def _items(operation: Operation) -> Sequence[PushItem]:
+    if operation.type != "push" or isinstance(operation.items, UnsetType):
+        return ()
+    return operation.items
+
+
+def _fence(call: Call, found: Sequence[Found], leases: Sequence[str]) -> None:
+    """Where leases are named for the whole, each message must be out under one of them."""
+    if not leases:
+        return
+    named = {lease.lower() for lease in leases}
+    hands = [hand for lease in named if (hand := call.desk.hands.hand(lease)) is not None]
+    known = {place for hand in hands for place in hand.tasks}
+    for one in found:
+        is_ours = one.place is not None and call.desk.hands.is_out(one.place)
+        if one.error is None and is_ours and one.place not in known:
+            one.error = LEASE_OVER
+
+
+async def _make_way(call: Call, pieces: Sequence[Piece]) -> None:
+    """Wait for what is spooled of these partitions: a transaction goes to the log alone."""
+    partitions: dict[str, list[str]] = {}
+    for piece in pieces:
+        partitions.setdefault(piece.queue, []).append(piece.partition)
+    for queue, mine in partitions.items():
+        await call.context.make_way(queue, mine)
+
+
+def _failed(id: str, operations: Sequence[Operation], error: str) -> dict[str, Any]:
+    results = [
+        {
+            "index": index,
+            "type": op.type,
+            "success": False,
+            "transactionId": op.transaction_id,
+            "error": error,
+        }
+        for index, op in enumerate(operations)
+    ]
+    return {"transactionId": id, "success": False, "error": error, "results": results}
+
+
+async def _results(
+    call: Call,
+    operations: Sequence[Operation],
+    found: Sequence[Found],
+    pieces: Sequence[Piece],
+    appended: Sequence[Appended],
+) -> list[dict[str, Any]]:
+    """One result for each item that was pushed and each message that was acknowledged, in their order."""
+    pushed: dict[int, dict[str, Any]] = {}
+    for piece, answer in zip(pieces, appended, strict=True):
+        queue = await call.desk.store.known_queue(piece.queue)
+        rows = zip(piece.indexes, piece.messages, answer.ids(), strict=True)
+        for place, (index, message, id) in enumerate(rows):
+            pushed[index] = {
+                "type": "push",
+                "success": True,
+                "transactionId": message.transaction_id,
+                "messageId": message_uuid(id),
+                "partitionId": partition_uuid(queue.number, piece.partition),
+                "queueName": piece.shown,
+                "duplicate": answer.known or place in answer.duplicates,
+            }
+    acked = iter(found)
+    item, results = 0, list[dict[str, Any]]()
+    for operation in operations:
+        if operation.type == "ack":
+            one = next(acked)
+            results.append(
+                {
+                    "type": "ack",
+                    "success": True,
+                    "transactionId": one.item.transaction_id,
+                    "error": None,
+                    "dlq": one.buried,
+                }
+            )
+            continue
+        for _ in _items(operation):
+            results.append(pushed[item])
+            item += 1
+    return [{"index": index, **result} for index, result in enumerate(results)]
+
+
+ROUTES: Final = (
+    queen_route(
+        "POST", "/api/v1/transaction", transaction, "Push and acknowledge, all or nothing", scope="take"
+    ),
+)

@@ -1,0 +1,1 @@
+"""The real clients of Queen MQ against the real server."""

@@ -1,0 +1,1 @@
+"""The parts of the HTTP API that need no server."""
