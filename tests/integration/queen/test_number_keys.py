@@ -35,6 +35,9 @@ def test_a_key_for_some_queues_sees_these_and_nothing_of_the_whole_server() -> N
             return found if any(point["messages"] for point in found) else None
 
         assert sum(point["messages"] for point in until(look)) == 2
+        status = some.get("/api/v1/status")
+        assert sum(point["ingested"] for point in status["throughput"]) == 2
+        assert status["workers"] == []
         assert {row["queueName"] for row in some.get("/api/v1/analytics/queue-ops")["series"]} == {"mine-1"}
         for path in (
             f"/api/v1/resources/queues/{everything.path}",
