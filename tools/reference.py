@@ -13,6 +13,7 @@ import msgspec
 
 from forebay.api.examples import BODIES, PATHS
 from forebay.api.openapi import document, field_texts
+from forebay.api.queen.options import Options
 from forebay.api.routes import ROUTES
 from forebay.api.routing import Route
 from forebay.app.cli import COMMANDS, Command, build_parser
@@ -60,8 +61,30 @@ def pages() -> dict[str, str]:
         "limits.md": "\n".join(_limits()),
         "errors.md": "\n".join(_errors()),
         "http.md": "\n".join(_http()),
+        "queen.md": "\n".join(_queen()),
         "openapi.json": msgspec.json.format(msgspec.json.encode(document(ROUTES)), indent=2).decode() + "\n",
     }
+
+
+def _queen() -> Iterator[str]:
+    yield f"{NOTE}\n# Queen MQ's format\n"
+    yield "What the server answers to clients of Queen MQ."
+    yield "[Move from Queen MQ](../how-to/move-from-queen.md) says how, and what is different.\n"
+    yield "## Routes\n"
+    yield "| route | what it does | scope |"
+    yield "|---|---|---|"
+    for route in ROUTES:
+        if route.foreign:
+            yield f"| `{route.method} {route.path}` | {route.summary} | {route.scope or 'none'} |"
+    yield "\n## Options of a queue\n"
+    yield (inspect.getdoc(Options) or "") + "\n"
+    yield "| option | default | meaning |"
+    yield "|---|---|---|"
+    texts = field_texts(Options)
+    for field in msgspec.structs.fields(Options):
+        default = msgspec.json.encode(field.default).decode()
+        yield f"| `{field.encode_name}` | `{default}` | {texts[field.name]} |"
+    yield ""
 
 
 def _configuration() -> Iterator[str]:
@@ -193,14 +216,15 @@ def _http() -> Iterator[str]:
     yield "Errors are problems (RFC 9457) with `type`, `title`, `status`, `detail`, `hint` and `request_id`."
     yield "Any path may answer 400, 429, 431, 500, 503; with a key 401, 403; with a body 408, 413, 415.\n"
     tag = None
-    for route in sorted(ROUTES, key=lambda route: _TAGS.index(route.tag)):
+    for route in sorted(_OURS, key=lambda route: _TAGS.index(route.tag)):
         if route.tag != tag:
             tag = route.tag
             yield f"## {tag}\n"
         yield from _route(route)
 
 
-_TAGS = list(dict.fromkeys(route.tag for route in ROUTES))
+_OURS = [route for route in ROUTES if not route.foreign]
+_TAGS = list(dict.fromkeys(route.tag for route in _OURS))
 
 
 def _route(route: Route) -> Iterator[str]:

@@ -13,7 +13,7 @@ from functools import partial
 import msgspec
 
 from forebay.log.sqlite import SqliteLog
-from forebay.log.values import Append, Claim, Death, Deferral, Group, Queue, Room
+from forebay.log.values import Append, Claim, Death, Deferral, Group, Queue, Record, Room
 from forebay.model import Block, Message, bitmap
 
 PARTITIONS = ("red", "green", "blue")
@@ -42,6 +42,18 @@ async def push(log: SqliteLog, queue: Queue, chance: random.Random) -> None:
         block = Block.of([Message(payload, partition)] * chance.randint(1, 20))
         (appended,) = (await log.commit([Append.of(queue, block)])).appended
         say(Line(queue.name, block.id.hex(), appended.first, appended.count))
+
+
+async def count(log: SqliteLog, queue: Queue) -> None:
+    """Push blocks for ever, and count them in a record that is written with each."""
+    found = await log.records("counts", [queue.name])
+    number = found[0].version if found else 0
+    while True:
+        block = Block.of([Message(b"x")])
+        record = Record("counts", queue.name, b"%d" % (number + 1), version=number)
+        (appended,) = (await log.commit([Append.of(queue, block)], records=[record])).appended
+        say(Line(queue.name, block.id.hex(), appended.first, appended.count))
+        number += 1
 
 
 def settlement(claim: Claim, chance: random.Random) -> tuple[bytes, tuple[Deferral, ...], int | None]:
@@ -79,7 +91,7 @@ async def work(log: SqliteLog, queue: Queue, group: Group, round_number: int, ch
 
 
 async def main(path: str, round_number: str, seed: str) -> None:
-    """Push and work on an unordered and an ordered queue at once."""
+    """Push and work on an unordered and an ordered queue at once, and count what is pushed to a third."""
     say(Line())
     chance = random.Random(f"{seed}/{round_number}")
     async with SqliteLog(path) as log, asyncio.TaskGroup() as tasks:
@@ -89,6 +101,9 @@ async def main(path: str, round_number: str, seed: str) -> None:
             tasks.create_task(push(log, queue, chance))
             tasks.create_task(push(log, queue, chance))
             tasks.create_task(work(log, queue, group, int(round_number), chance))
+        counted = await log.create_queue("counted")
+        await log.create_group(counted, "workers")
+        tasks.create_task(count(log, counted))
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ from typing import Any, cast
 import pytest
 
 from forebay.log.postgres import PostgresLog
-from forebay.log.values import Claim, Group, Queue
+from forebay.log.values import Claim, Group, Queue, Record
 from forebay.model import Unavailable, mint
 from tests.chaos.postgres_load import Load
 from tests.conformance.steps import append_of, check_ledger, counts, push, sequences, stored, take_one
@@ -72,6 +72,22 @@ async def test_a_commit_whose_connection_is_cut_is_one_commit(
     again = await log.commit([append], [claim.settle_all()], id=commit_id)
     assert again.appended[0].ids() == receipt.appended[0].ids()
     assert not again.conflicts
+    await check_ledger(log)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("place", [b"the value", b"COMMIT;"], ids=["records", "commit"])
+async def test_records_whose_connection_is_cut_are_written_once(
+    log: PostgresLog, proxy: FaultProxy, when: str, place: bytes
+) -> None:
+    queue, group, claim = await prepare(log)
+    trap = set_trap(proxy, when, place)
+    record = Record("s", "k", b"the value", version=0)
+    await log.commit([append_of(queue, "c")], [claim.settle_all()], records=[record])
+    assert trap.is_set()
+    assert [(kept.value, kept.version) for kept in await log.records("s", ["k"])] == [(b"the value", 1)]
+    assert await stored(log, queue) == ["a", "b", "c"]
+    assert (await counts(log, group)).done == 2
     await check_ledger(log)
 
 

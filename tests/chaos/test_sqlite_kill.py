@@ -61,6 +61,14 @@ async def check_appends(log: SqliteLog, lines: list[Line]) -> None:
         assert stats.next == following
 
 
+async def check_counts(log: SqliteLog) -> None:
+    """A record that was written with each block has counted them."""
+    queues = [queue for queue in await log.queues() if queue.name == "counted"]
+    blocks = sum([len(await blocks_of(log, queue)) for queue in queues])
+    counted = [int(kept.value) for kept in await log.scan("counts")]
+    assert counted == ([blocks] if blocks else [])
+
+
 def unfinished(claim: Claim) -> set[int]:
     """The ids of the messages of a claim that are still to be done."""
     left = bitmap.minus(bitmap.full(claim.count), claim.done)
@@ -95,6 +103,7 @@ async def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
         lines += run_and_kill(path, number, seed, much)
         async with SqliteLog(path) as log:
             await check_appends(log, lines)
+            await check_counts(log)
             await check_ledger(log)
 
     async with SqliteLog(path) as log:

@@ -388,6 +388,7 @@ GROWS_SLOWLY = {
     "queues", "groups", "group_counts", "deleted_group", "owners", "silent_owners", "trim_owners",
     "old_stage", "open_claims", "handed_claims",
     "flows", "lane_flows",  # with what is unclaimed: that is what they count
+    "partitions", "partition_count",  # a list of names, found one by one
 }  # fmt: skip
 """Statements that read a table whole, because it has a row per queue, group, owner or open claim."""
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -79,9 +79,22 @@ class Context:
         """Whether the log was there when it was last needed; asks nobody."""
         return self.opened is not None and (self.failover is None or self.failover.status().healthy)
 
+    @property
+    def is_spooling(self) -> bool:
+        """Whether pushes go to the spool now, as far as it is known."""
+        return self.failover is not None and (not self.is_healthy or self.failover.held is not None)
+
+    async def make_way(self, queue: str, partitions: Sequence[str]) -> None:
+        """Return when what is written to partitions overtakes nothing that is spooled; or Unavailable."""
+        if self.failover is not None:
+            await self.failover.make_way(queue, partitions)
+
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
-        """Write a block to a queue, or spool it while the log is away."""
+        """Write a block to a queue, or spool it while the log is away, or while pushes are held back."""
         if self.failover is None:
+            if self.desk.maintenance.push:
+                text = "pushes are held back (maintenance), and this server has no spool"
+                raise Unavailable(text, hint="try again later", retry_after_seconds=1.0)
             return await self._write(queue, block, body)
         write = None if self.opened is None else partial(self._write, queue, block, body)
         return await self.failover.push(queue, block, write)

@@ -61,6 +61,13 @@ class Counters(Collector):
             durations.counts[bisect_left(_BOUNDS, seconds)] += 1
             durations.sum += seconds
 
+    def requests(self) -> Counter[str]:
+        """Requests by route."""
+        found: Counter[str] = Counter()
+        for (_, path, _), count in self._requests.items():
+            found[path] += count
+        return found
+
     def text(self) -> bytes:
         """All numbers, as Prometheus reads them."""
         return generate_latest(self._registry)

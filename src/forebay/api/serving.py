@@ -85,6 +85,10 @@ class HttpServer:
     async def run(self) -> None:
         """Serve until `stop`."""
         async with AsyncExitStack() as stack:
+            await stack.enter_async_context(self.context.desk.samples)
+            maintenance = self.context.desk.maintenance
+            maintenance.begin()
+            watching = asyncio.create_task(maintenance.watch(), name="forebay-maintenance")
             opening = asyncio.create_task(self._open(stack))
             serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
             try:
@@ -93,7 +97,7 @@ class HttpServer:
                     self.stop()
                 await serving
             finally:
-                await cancel(serving, opening)
+                await cancel(serving, opening, watching)
                 await self.context.merger.close()
                 await self._end_requests()
                 self.context.opened = None
@@ -123,6 +127,7 @@ class HttpServer:
             else:
                 self.context.has_tried = True
                 self.context.opened = store
+                await self.context.desk.maintenance.look()
                 self.ready.set()
                 return
 

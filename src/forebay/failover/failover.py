@@ -3,6 +3,7 @@
 Invariants: what is answered is in the log or safe in the spool; each block is in the log once, by its id,
 whichever way it took; messages of a partition come to the log in the order in which they were pushed, also
 when the log comes and goes; while the spool is replayed those who push directly have most of the time.
+Pushes may also be held back on purpose: they go to the spool then, as if the log were away, and stay there.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
-from typing import Final, Protocol, Self
+from typing import Any, Final, Protocol, Self
 
 from forebay.failover.backlog import Backlog
 from forebay.failover.buffering import Buffer
@@ -21,7 +22,7 @@ from forebay.failover.health import Health
 from forebay.failover.log import PATIENCE, FailoverLog, guarded
 from forebay.failover.replaying import Replayed, Replayer
 from forebay.failover.settings import FailoverSettings
-from forebay.failover.sinks import LogSink, Sink
+from forebay.failover.sinks import Creation, LogSink, Sink, by_name
 from forebay.failover.status import SpoolStatus
 from forebay.log.seam import Log
 from forebay.log.values import Appended
@@ -130,6 +131,9 @@ class Failover:
         self._way: Way | None = None
         self._guard: FailoverLog | None = None
         self._announce: Callable[[int], Awaitable[None]] | None = None
+        self._creation: Creation = by_name
+        self._held: str | None = None
+        """Why pushes are held back, if they are."""
         self._appending = self._appended = self._live = 0
         self._through: dict[FileName, int] = {}
         """Entries that are accounted for, of files whose replay is not over: it may begin anew."""
@@ -197,6 +201,7 @@ class Failover:
             create_queues=self._create_queues,
             seconds=PATIENCE * self.settings.attempt_seconds,
             announce=self._heard,
+            creation=self._created,
         )
         self.follow(_LogWay(guard, sink))
         return guarded(guard)
@@ -204,6 +209,13 @@ class Failover:
     def announce_to(self, announce: Callable[[int], Awaitable[None]]) -> None:
         """Tell whoever waits for tasks of a queue when something was replayed to it."""
         self._announce = announce
+
+    def create_by(self, creation: Creation) -> None:
+        """Ask for the settings of queues that a replay has to make."""
+        self._creation = creation
+
+    def _created(self, name: str, block: Block) -> dict[str, Any] | None:
+        return self._creation(name, block)
 
     def follow(self, way: Way) -> None:
         """Replay to where this leads, from now on."""
@@ -220,6 +232,32 @@ class Failover:
     def _on_return(self) -> None:
         self._backlog.begin()
         self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
+
+    # Holding back
+
+    @property
+    def held(self) -> str | None:
+        """Why pushes are held back; None when they aren't."""
+        return self._held
+
+    def hold(self, reason: str) -> None:
+        """Hold back pushes in the spool from now on; whoever works tasks notices nothing.
+
+        A push that is under way may still come to the log, and so may a file that is being replayed.
+        """
+        if self._held is None:
+            logger.info("pushes are held back in the spool: %s", reason)
+        self._held = reason
+        self._backlog.move()
+
+    def let_go(self) -> None:
+        """Replay what was held back; who pushes from now on lines up behind it."""
+        if self._held is None:
+            return
+        logger.info("pushes are not held back any more")
+        self._held = None
+        self._on_return()
+        self._wake.set()
 
     # Pushing
 
@@ -263,12 +301,29 @@ class Failover:
         self._buffer.add(queue, messages)
         return Appended(0, len(messages), where="buffered")
 
+    async def make_way(self, queue: str, partitions: Sequence[str]) -> None:
+        """Return when what is written to these partitions overtakes nothing; Unavailable if that isn't soon.
+
+        For writes that can't be spooled, since they are one with something else.
+        """
+        if self._held is not None:
+            text = f"pushes are held back, and this can't be: {self._held}"
+            raise Unavailable(text, hint="try again later", retry_after_seconds=1.0)
+        try:
+            async with asyncio.timeout(self.settings.attempt_seconds):
+                while not self._backlog.is_free(queue, partitions):
+                    self._wake.set()
+                    await self._backlog.moved()
+        except TimeoutError:
+            text = f"messages of queue {queue!r} that were pushed before are still in the spool"
+            raise Unavailable(text, hint="try again", retry_after_seconds=1.0) from None
+
     async def _may_write(self, queue: str, block: Block) -> bool:
         """Whether a push may go to the log: it doesn't overtake anything. Waits if that is soon so."""
         partitions = block.partition_table
         seconds, loop = self.settings.attempt_seconds, asyncio.get_running_loop()
         began = moved_at = loop.time()
-        while self.health.is_healthy:
+        while self.health.is_healthy and self._held is None:
             if self._backlog.is_free(queue, partitions):
                 return True
             if self._backlog.admits(len(block)):
@@ -334,6 +389,14 @@ class Failover:
         change = self.health.changes
         if not self.health.is_healthy:
             await way.ping()
+        if self._held is None:
+            await self._replay_all(way, change)
+        await self._recover(way, change)
+        if self._guard is not None and self._guard.waiting and self.health.is_healthy:
+            await way.catch_up()
+        await self._tidy()
+
+    async def _replay_all(self, way: Way, change: int) -> None:
         if self._appended or self._buffer.spooled:
             await self._spool.flush()
         replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
@@ -341,6 +404,8 @@ class Failover:
             while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
                 for name, following in pairwise([*files, None]):
                     assert name is not None
+                    if self._held is not None:  # it may have come into the file as well
+                        return
                     await self._replay(
                         replayer, name, following, partial(self._recover_if_proven, way, change)
                     )
@@ -349,10 +414,6 @@ class Failover:
             raise
         finally:
             await replayer.close()
-        await self._recover(way, change)
-        if self._guard is not None and self._guard.waiting and self.health.is_healthy:
-            await way.catch_up()
-        await self._tidy()
 
     async def _replay(
         self,
@@ -436,7 +497,7 @@ class Failover:
     async def _tidy(self) -> None:
         """Forget what was counted and never came to the spool, or was damaged there: it is empty."""
         seen, pending = self._appended, self._backlog.events or any(self._buffer.spooled.values())
-        if not pending or self._appending:
+        if not pending or self._appending or self._held is not None:
             return
         await self._spool.flush()
         files = await asyncio.to_thread(self._spool.reader.files, "failover", "qos0")
@@ -463,7 +524,7 @@ class Failover:
         while True:
             await asyncio.sleep(self.settings.retry_seconds)
             way = self._way
-            if way is None or not self.health.is_healthy:
+            if way is None or not self.health.is_healthy or self._held is not None:
                 continue
             try:
                 await self._retry(way)
@@ -508,6 +569,7 @@ class Failover:
             healthy=self.health.is_healthy,
             reason=self.health.reason,
             since=self.health.since,
+            held=self._held,
             pending=self._backlog.events + sum(self._before.values()) + buffered,
             flushed=self._flushed,
             failed=self._failed,

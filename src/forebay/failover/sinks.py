@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
-from typing import Final, Protocol, TypeVar
+from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
@@ -53,6 +53,14 @@ class Sink(Protocol):
         ...
 
 
+Creation = Callable[[str, Block], dict[str, Any] | None]
+"""The settings of a queue that isn't there, by its name and the first block for it."""
+
+
+def by_name(_name: str, _block: Block) -> None:
+    """A queue as it is made when only its name is known."""
+
+
 async def _unheard(_: int) -> None:
     """Nobody waits."""
 
@@ -60,7 +68,7 @@ async def _unheard(_: int) -> None:
 class LogSink:
     """Writes many blocks in one commit, which may take so many seconds.
 
-    `announce` is told of each queue that has something new.
+    `announce` is told of each queue that has something new; `creation` is asked when a queue has to be made.
     """
 
     def __init__(
@@ -70,11 +78,13 @@ class LogSink:
         create_queues: bool,
         seconds: float = 30.0,
         announce: Callable[[int], Awaitable[None]] = _unheard,
+        creation: Creation = by_name,
     ) -> None:
         self._log = log
         self._create_queues = create_queues
         self._seconds = seconds
         self._announce = announce
+        self._creation = creation
         self._queues: dict[str, Queue] = {}
         self.has_taken = False
         """Whether it took something that it didn't have: one that can only be read knows what it has."""
@@ -102,20 +112,20 @@ class LogSink:
     async def _append(self, blocks: Sequence[Addressed]) -> None:
         appends: list[Append] = []
         for name, block in blocks:
-            queue = self._queues.get(name) or await self._find(name)
+            queue = self._queues.get(name) or await self._find(name, block)
             appends.extend(Append.of(queue, part) for part in _fitting(queue, block))
         receipt = await self._log.commit(appends)
         self.has_taken |= not all(appended.known for appended in receipt.appended)
         for number in {append.queue for append in appends}:
             await self._announce(number)
 
-    async def _find(self, name: str) -> Queue:
+    async def _find(self, name: str, block: Block) -> Queue:
         try:
             queue = await self._log.queue(name)
         except UnknownQueue:
             if not self._create_queues:
                 raise
-            queue = await self._log.create_queue(name)
+            queue = await self._log.create_queue(name, self._creation(name, block))
             await self._log.create_group(queue, DEFAULT_GROUP)
         if len(self._queues) >= QUEUES_MAX:
             self._queues.clear()

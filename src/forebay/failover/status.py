@@ -14,6 +14,8 @@ class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Why not."""
     since: int
     """Since when (µs)."""
+    held: str | None = None
+    """Why pushes are held back in the spool although the log may be there, if they are."""
     pending: int
     """Messages that were accepted and are not in the log yet."""
     flushed: int

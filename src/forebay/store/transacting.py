@@ -7,7 +7,7 @@ whether a lease came in time; a call that is repeated under its id is one.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 from forebay.log.seam import Log
 from forebay.log.values import Append, Receipt, Record, Settlement
@@ -78,8 +78,9 @@ class Transaction:
             raise _lost(lost) from None
 
     async def _commit(self, settlements: Sequence[Settlement]) -> Receipt:
-        more: dict[str, Any] = {"records": self._records} if self._records else {}
-        return await self._log.commit(self._appends, settlements, id=self._id, atomic=True, **more)
+        return await self._log.commit(
+            self._appends, settlements, id=self._id, atomic=True, records=self._records
+        )
 
     async def _late(self, conflict: Conflict) -> list[int]:
         try:

@@ -8,7 +8,8 @@ from typing import Any
 
 import pytest
 
-from forebay.log.values import GroupStats, Receipt
+from forebay.log.seam import VersionConflict
+from forebay.log.values import GroupStats, Receipt, Record
 from forebay.model import Block, Conflict, LeaseLost, Message, Rejected, Unavailable, UnknownQueue, mint
 from forebay.store.store import LogStore
 from forebay.store.values import Burial, Retry, Task, Ticket
@@ -371,3 +372,64 @@ async def test_a_crash_after_the_write_loses_and_repeats_nothing(
     await after.tick()
     assert await in_turn(after) == [(b"1", 1), (b"2", 0), (b"3", 0)]
     assert await in_turn(after, "b") == [(b"x", 0)]
+
+
+# Records
+
+
+async def kept(store: LogStore) -> dict[str, bytes]:
+    return {record.key: record.value for record in await store.log.scan("s")}
+
+
+@KINDS
+async def test_records_are_written_along(store: LogStore, *, ordered: bool) -> None:
+    tasks = await taken(store, ordered=ordered)
+    await store.transact([("b", block_of("x"))], done=tasks[:2], records=[Record("s", "k", b"1", version=0)])
+    await store.transact(done=tasks[2:], records=[Record("s", "k", b"2", version=1)])
+    await store.transact(records=[Record("s", "l", b"3")])
+    assert await kept(store) == {"k": b"2", "l": b"3"}
+    assert (await books(store)).done == 4
+
+
+@KINDS
+async def test_a_record_of_another_version_leaves_everything_as_it_was(
+    store: LogStore, *, ordered: bool
+) -> None:
+    tasks = await taken(store, more=2, ordered=ordered)
+    await store.transact(records=[Record("s", "k", b"1")])
+    before = await books(store)
+    records = [Record("s", "j", b"2"), Record("s", "k", b"2", version=2)]
+    with pytest.raises(VersionConflict) as caught:
+        await store.transact([("b", block_of("x"))], retry=[Retry(tasks[0], 0)], records=records)
+    assert (caught.value.key, caught.value.found) == ("k", 1)
+    assert await kept(store) == {"k": b"1"}
+    await unchanged(store, before, tasks)
+
+
+async def test_a_lease_that_is_lost_writes_no_record(rig: StoreRig, store: LogStore) -> None:
+    tasks = await taken(store)
+    rig.clock.advance(seconds=61)
+    with pytest.raises(LeaseLost):
+        await store.transact(done=tasks, records=[Record("s", "k", b"1")])
+    with pytest.raises(LeaseLost):
+        await store.transact(done=tasks, records=[Record("s", "k", b"1")], id=mint())
+    assert await kept(store) == {}
+
+
+@KINDS
+async def test_records_of_a_repeated_call_are_written_once(store: LogStore, *, ordered: bool) -> None:
+    tasks = await taken(store, ordered=ordered)
+    call: dict[str, Any] = {"done": tasks, "records": [Record("s", "k", b"1", version=0)], "id": mint()}
+    puts = [("b", block_of("x"))]
+    (first,) = await store.transact(puts, **call)
+    await store.transact(records=[Record("s", "k", b"2")])
+    assert (await store.transact(puts, **call))[0].ids() == first.ids()
+    assert await kept(store) == {"k": b"2"}
+    assert await in_b(store) == ["x"]
+
+
+async def test_records_alone_are_repeatable(store: LogStore) -> None:
+    id = mint()
+    for _ in range(2):
+        await store.transact(records=[Record("s", "k", b"1", version=0)], id=id)
+    assert await kept(store) == {"k": b"1"}

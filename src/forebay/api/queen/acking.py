@@ -246,9 +246,14 @@ def finished(call: Call, found: Sequence[Found]) -> None:
         if one.place is not None and one.comes_back and (lease := leases[one.place]) is not None:
             desk.abandoned.failed(lease, one.place.queue, one.place.partition)
     counts = call.context.counters.messages
+    outcomes = list[tuple[int, str]]()
     for one in good:
         status = one.item.status.lower()
-        counts["done" if status in _DONE else "buried" if one.buried else "retried"] += 1
+        outcome = "done" if status in _DONE else "buried" if one.buried else "retried"
+        counts[outcome] += 1
+        if one.queue is not None:
+            outcomes.append((one.queue.number, outcome))
+    desk.tally.settled(outcomes)
 
 
 def _shown(index: int, one: Found) -> dict[str, Any]:

@@ -16,7 +16,7 @@ from forebay.api.queen.lookup import Meant, NoMessage, meant
 from forebay.api.queen.names import group_name, partition_name, queue_name
 from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
-from forebay.api.queen.statuses import OPEN
+from forebay.api.queen.standing import OPEN
 from forebay.model import Rejected, UnknownQueue
 from forebay.store.values import GroupPlace
 

@@ -9,7 +9,7 @@ is settled, when the message goes out again, and some time after its deadline.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -99,6 +99,11 @@ class Hands:
         if hand is not None:
             hand.deadline = deadline
             heapq.heappush(self._deadlines, (deadline, lease))
+
+    def counted(self, queues: Collection[int]) -> tuple[int, int]:
+        """How many leases have something of these queues, and how many partitions under them."""
+        parts = [sum(queue in queues for queue, _ in hand.by_partition) for hand in self._by_lease.values()]
+        return sum(map(bool, parts)), sum(parts)
 
     def forget(self, queue: int, group: str, partition: str | None = None) -> None:
         """What is out of a group, or of one partition of it, isn't any more."""

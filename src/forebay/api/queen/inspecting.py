@@ -18,7 +18,7 @@ from forebay.api.queen.names import partition_name, queue_name, shown_group, sho
 from forebay.api.queen.options import Facts
 from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
-from forebay.api.queen.statuses import (
+from forebay.api.queen.standing import (
     COMPLETED,
     STATUSES,
     is_deleted,

@@ -1,7 +1,8 @@
 """Messages between Queen's items and ours: what is kept where, and how it is shown.
 
 A payload is kept as the JSON that it came as. What Queen has beside it is kept in headers: the trace id, who
-pushed it (as the token says, never as the body says), whether the payload is sealed.
+pushed it (as the token says, never as the body says), whether the payload is sealed; and where it is spooled,
+that its queue is one of Queen's, for whoever has to make it when it is replayed.
 """
 
 from __future__ import annotations
@@ -13,11 +14,13 @@ from typing import Any, Final
 from msgspec import UNSET, Raw, UnsetType
 
 from forebay.api.queen.reading import Body
+from forebay.model import Block
 from forebay.wire.forms import is_json
 
 TRACE: Final = "queen-trace-id"
 PRODUCER: Final = "queen-producer-sub"
 SEALED: Final = "queen-sealed"
+MADE: Final = "queen-made"
 _NULL: Final = b"null"
 
 
@@ -35,7 +38,9 @@ class PushItem(Body):
         return _NULL if isinstance(self.payload, UnsetType) else bytes(self.payload)
 
 
-def headers_of(item: PushItem, producer: str | None, *, sealed: bool) -> dict[str, str] | None:
+def headers_of(
+    item: PushItem, producer: str | None, *, sealed: bool, spooled: bool = False
+) -> dict[str, str] | None:
     """What is kept beside the payload."""
     headers = {}
     if item.trace_id:
@@ -44,7 +49,14 @@ def headers_of(item: PushItem, producer: str | None, *, sealed: bool) -> dict[st
         headers[PRODUCER] = producer
     if sealed:
         headers[SEALED] = "1"
+    if spooled:
+        headers[MADE] = "1"
     return headers or None
+
+
+def is_made_here(block: Block) -> bool:
+    """Whether something in a block was pushed in Queen's format, and spooled."""
+    return any(MADE in headers for headers in block.header_table or ())
 
 
 def shown_data(payload: bytes) -> Any:

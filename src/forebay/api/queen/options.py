@@ -38,8 +38,9 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
     retry_delay: Annotated[int, msgspec.Meta(ge=0, le=_YEARS * 1000)] = 1000
     """Milliseconds before a message that failed comes back."""
     dead_letter_queue: bool = False
+    """Kept and shown; what fails too often becomes a dead letter in any case."""
     dlq_after_max_retries: bool = False
-    """Nothing is ever thrown away here: what fails too often is a dead letter, whatever these two say."""
+    """Likewise."""
     priority: Annotated[int, msgspec.Meta(ge=-(1 << 31), le=(1 << 31) - 1)] = 0
     """Who takes by namespace or task gets messages of queues with a higher one first."""
     delayed_processing: _Seconds = 0
@@ -47,10 +48,11 @@ class Options(msgspec.Struct, frozen=True, rename="camel"):
     window_buffer: _Seconds = 0
     """Messages of a partition that come within so long are handed out together, at the end of it."""
     retention_seconds: _Seconds = 0
-    """With `retention_enabled`: messages older than this are dropped, taken or not."""
+    """With `retentionEnabled`: messages older than this are dropped, taken or not."""
     completed_retention_seconds: _Seconds = 0
-    """With `retention_enabled`: how long messages are kept after all groups have finished with them."""
+    """With `retentionEnabled`: how long messages are kept after all groups have finished with them."""
     retention_enabled: bool = False
+    """Whether the two above count."""
     encryption_enabled: bool = False
     """Payloads are kept encrypted, with a key of the server's configuration."""
     max_wait_time_seconds: _Seconds = 0

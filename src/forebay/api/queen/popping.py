@@ -14,6 +14,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forebay.api.answers import Answer
+from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.hands import transaction_of
@@ -32,7 +33,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
 from forebay.api.routes.taking import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue
+from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -70,7 +71,8 @@ async def pop(call: Call) -> Answer:
     wish = _wish(call)
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
-        return Answer(_nothing(wish, found=bool(queues)))
+        call.desk.tally.empty(queues)
+        return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
     return Answer(await _answer(call, wish, tasks, payloads, queues))
 
 
@@ -117,9 +119,12 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
     call.wait_longer(wish.wait_seconds)
     while True:
         left = deadline - clock()
-        queues = [] if desk.maintenance.pop else await _queues(call, wish)
-        if desk.maintenance.pop:
-            await desk.maintenance.popping_again(left)
+        paused = desk.maintenance.pop
+        queues = [] if paused else await _queues(call, wish)
+        if paused:
+            await _patiently(call, desk.maintenance.pause(left))
+            if not desk.maintenance.pop:
+                continue
         elif not queues and left > 0:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
@@ -139,6 +144,8 @@ async def _patiently(call: Call, waiting: Any) -> None:
     job = asyncio.ensure_future(waiting)
     try:
         await asyncio.wait([watching, job], return_when=asyncio.FIRST_COMPLETED)
+        if watching.done():
+            raise Gone
     finally:
         watching.cancel()
         job.cancel()
@@ -192,7 +199,10 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
     )
     if seconds <= 0:
         return await taking
-    return await waited(call, asyncio.create_task(taking), seconds)
+    job = asyncio.create_task(taking)
+    call.desk.maintenance.interrupts(job)
+    with call.desk.tally.parked([queue.number for queue in queues]):
+        return await waited(call, job, seconds)
 
 
 def _worker(call: Call) -> str:
@@ -227,11 +237,12 @@ async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Ta
     ]
     if stale:
         await desk.store.settle(bury=stale)
+        desk.tally.evicted(queue_of(burial.task.id) for burial in stale)
     gone = {burial.task.id for burial in stale}
     return [task for task in tasks if task.id not in gone]
 
 
-def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
+def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     answer: dict[str, Any] = {
         "success": found and wish.wait_seconds > 0,
         "queue": wish.queue,
@@ -241,7 +252,9 @@ def _nothing(wish: Wish, *, found: bool) -> dict[str, Any]:
         "consumerGroup": shown_group(wish.group),
         "messages": [],
     }
-    if not answer["success"]:
+    if paused:
+        answer.update(success=True, paused=True)
+    elif not answer["success"]:
         answer["error"] = "no_available_partition" if wish.partition is None else "lease_held"
     if wish.autopilot:
         answer["autopilot"] = {"partitions": wish.partitions, "batch": wish.batch}
@@ -268,7 +281,12 @@ async def _answer(
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)
+        desk.lapsing.given(lease, wish.group)
     call.context.counters.messages["taken"] += len(tasks)
+    desk.tally.popped(tasks, call.context.clock.now())
+    if wish.auto_ack:
+        call.context.counters.messages["done"] += len(tasks)
+        desk.tally.settled([(task.queue_num, "done") for task in tasks])
     first, group = tasks[0], shown_group(wish.group)
     answer: dict[str, Any] = {
         "success": True,

@@ -23,7 +23,7 @@ from forebay.api.queen.names import partition_name, queue_name
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, queue_of
 from forebay.model.limits import check_text
 
 ITEMS_MAX: Final = 50_000
@@ -102,12 +102,13 @@ async def _messages(call: Call, shown: str, partition: str, items: Sequence[Push
     if sealed:
         payloads = desk.seal().seal_batch(payloads)
     begins = desk.windows.begin(queue_name(shown), partition, options)
+    spooled = desk.context.is_spooling
     return [
         Message(
             payload,
             partition,
             item.transaction_id or fresh_uuid(),
-            headers_of(item, producer, sealed=sealed),
+            headers_of(item, producer, sealed=sealed, spooled=spooled),
             begins,
         )
         for item, payload in zip(items, payloads, strict=True)
@@ -140,8 +141,6 @@ async def _append(desk: Desk, piece: Piece, few: asyncio.Semaphore, *, alone: bo
     """Write a piece, or spool it; one that is alone and small may meet others."""
     context, merger = desk.context, desk.context.merger
     await make_room(desk, [piece])
-    if desk.maintenance.push:
-        return await desk.maintenance.hold(piece.queue, _block(desk, piece.messages))
     if alone and merger.takes(piece.messages):
         merger.part(piece.queue)
         _, appended = await merger.put(piece.queue, piece.messages)
@@ -217,6 +216,8 @@ def count(call: Call, appended: Appended) -> None:
     """Count what was pushed."""
     counts = call.context.counters.messages
     counts["pushed"] += appended.count
+    if appended.count and appended.where == "log":
+        call.desk.tally.pushed(queue_of(appended.first), appended.count)
     if appended.where != "log":
         counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
     if appended.duplicates:

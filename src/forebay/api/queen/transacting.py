@@ -60,6 +60,7 @@ async def transaction(call: Call) -> Answer:
         await make_room(desk, pieces)
     except Full as error:
         return Answer(_failed(id, operations, error.message))
+    await _make_way(call, pieces)
     await enter(desk, pieces)
     blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
     try:
@@ -111,6 +112,15 @@ def _fence(call: Call, found: Sequence[Found], leases: Sequence[str]) -> None:
         is_ours = one.place is not None and call.desk.hands.is_out(one.place)
         if one.error is None and is_ours and one.place not in known:
             one.error = LEASE_OVER
+
+
+async def _make_way(call: Call, pieces: Sequence[Piece]) -> None:
+    """Wait for what is spooled of these partitions: a transaction goes to the log alone."""
+    partitions: dict[str, list[str]] = {}
+    for piece in pieces:
+        partitions.setdefault(piece.queue, []).append(piece.partition)
+    for queue, mine in partitions.items():
+        await call.context.make_way(queue, mine)
 
 
 def _failed(id: str, operations: Sequence[Operation], error: str) -> dict[str, Any]:

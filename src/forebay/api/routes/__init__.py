@@ -1,9 +1,6 @@
 """The routes, by what they are about."""
 
-from forebay.api.queen import acking, configuring, handling, inspecting, popping, regrouping, transacting
-from forebay.api.queen import groups as queen_groups
-from forebay.api.queen import letters as queen_letters
-from forebay.api.queen import pushing as queen_pushing
+from forebay.api.queen import table as queen
 from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
 
 ROUTES = (
@@ -16,16 +13,7 @@ ROUTES = (
     *blocks.ROUTES,
     *health.ROUTES,
     *documents.ROUTES,
-    *configuring.ROUTES,
-    *queen_pushing.ROUTES,
-    *popping.ROUTES,
-    *acking.ROUTES,
-    *transacting.ROUTES,
-    *inspecting.ROUTES,
-    *handling.ROUTES,
-    *queen_letters.ROUTES,
-    *queen_groups.ROUTES,
-    *regrouping.ROUTES,
+    *queen.ROUTES,
 )
 """All that is served."""
 

@@ -7,11 +7,14 @@ balancer must not take all servers away. Nobody waits for a log that is known to
 from __future__ import annotations
 
 import asyncio
+from importlib.metadata import version
 from typing import Any, Final, Literal
 
 from forebay.api.answers import Answer, encode_json
 from forebay.api.calls import Call
 from forebay.api.context import Context
+from forebay.api.queen.readings import look
+from forebay.api.queen.vitals import vitals
 from forebay.api.routing import Route
 from forebay.failover.status import SpoolStatus
 from forebay.model import ForebayError, redact
@@ -22,6 +25,10 @@ _PATIENCE_SECONDS: Final = 5.0
 """Whoever asks whether we are ready wants to know it soon."""
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
 _OTHER_THAN_JSON: Final = ("text/plain", "openmetrics")
+_JSON_READERS: Final = ("python-httpx/", "node", "undici")
+"""What Queen's clients are written with: they ask for anything, and can read nothing but JSON. Programs that
+scrape say what they read."""
+_SECOND: Final = 1_000_000
 
 
 _NO_SPOOL: Final = SpoolStatus(
@@ -58,9 +65,19 @@ class FileBuffer(Form, kw_only=True):
 
 
 class FileBufferMetrics(Form, kw_only=True):
-    """The metrics as JSON."""
+    """The metrics as JSON; what went through since the server was started."""
 
     file_buffer: FileBuffer
+    uptime: float
+    """Seconds."""
+    requests: dict[str, float]
+    """All of them, and how many there were in a second, of late."""
+    messages: dict[str, float]
+    """Likewise, of those that were pushed."""
+    memory: dict[str, int]
+    """Bytes."""
+    cpu: dict[str, int]
+    """Microseconds."""
 
 
 class Health(Form, kw_only=True):
@@ -81,6 +98,10 @@ class Health(Form, kw_only=True):
     files: int
     bytes: int
     """What the spool's files take on disk."""
+    server: str
+    version: str
+    worker_id: int
+    """A server is one process."""
 
 
 async def alive(_: Call) -> Answer:
@@ -117,15 +138,17 @@ async def health(call: Call) -> Answer:
         settlements=status.settlements,
         files=status.files,
         bytes=status.bytes,
+        server="Forebay",
+        version=version("forebay"),
+        worker_id=0,
     )
     return Answer(found, status=200 if takes else 503)
 
 
 async def metrics(call: Call) -> Answer:
-    """What the server counts itself; the spool alone for whoever wants JSON."""
+    """What the server counts itself; some of it for whoever wants JSON."""
     if _wants_json(call):
-        numbers = _file_buffer(_status(call.context), is_there=call.context.is_healthy)
-        return Answer(encode_json(FileBufferMetrics(file_buffer=numbers)), media=JSON)
+        return Answer(encode_json(_numbers(call.context)), media=JSON)
     return Answer(call.context.counters.text(), media=_PROMETHEUS)
 
 
@@ -166,8 +189,22 @@ def _file_buffer(status: SpoolStatus, *, is_there: bool) -> FileBuffer:
     )
 
 
+def _numbers(context: Context) -> FileBufferMetrics:
+    counts, recent, vital = look(context).counts, context.desk.samples.series.recent(), vitals()
+    return FileBufferMetrics(
+        file_buffer=_file_buffer(_status(context), is_there=context.is_healthy),
+        uptime=max(0, context.clock.now() - context.desk.samples.began_at) / _SECOND,
+        requests={"total": counts["requests"], "rate": recent.rate(recent.counts["requests"])},
+        messages={"total": counts["pushed"], "rate": recent.rate(recent.counts["pushed"])},
+        memory={"rss": vital.rss, "virtual": vital.virtual},
+        cpu={"user": vital.user_us, "system": vital.system_us},
+    )
+
+
 def _wants_json(call: Call) -> bool:
     accept = (call.header(b"accept") or "").lower()
+    if accept == "*/*" and (call.header(b"user-agent") or "").startswith(_JSON_READERS):
+        return True
     return JSON in accept and not any(name in accept for name in _OTHER_THAN_JSON)
 
 
@@ -186,7 +223,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/metrics",
         metrics,
-        "Numbers for Prometheus; those of the spool for whoever accepts nothing but JSON",
+        "Numbers for Prometheus; some of them for whoever accepts nothing but JSON",
         {200: FileBufferMetrics},
         scope="read",
         answer_media=(TEXT, JSON),

@@ -360,6 +360,7 @@ CREATE FUNCTION forebay.write_records(
 ) RETURNS TABLE (place int, found bigint) LANGUAGE plpgsql AS $$
 DECLARE
     v_now bigint;
+    v_gone record;
 BEGIN
     -- A row is locked before the condition is looked at. Where there is none, one of version 0 holds the place.
     INSERT INTO forebay.record AS r (space, key, version, updated_at, value)
@@ -382,10 +383,8 @@ BEGIN
         ON CONFLICT (space, key) DO UPDATE
             SET version = CASE WHEN r.expires_at <= v_now THEN 1 ELSE r.version + 1 END,
                 updated_at = excluded.updated_at, expires_at = excluded.expires_at, value = excluded.value;
-    FOR i IN 1 .. cardinality(r_key) LOOP
-        IF r_value[i] IS NULL THEN
-            DELETE FROM forebay.record AS r WHERE r.space = r_space[i] AND r.key = r_key[i];
-        END IF;
+    FOR v_gone IN SELECT s, k FROM unnest(r_space, r_key, r_value) AS u (s, k, v) WHERE v IS NULL LOOP
+        DELETE FROM forebay.record AS r WHERE r.space = v_gone.s AND r.key = v_gone.k;
     END LOOP;
 END $$;
 

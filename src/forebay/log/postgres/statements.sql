@@ -167,6 +167,7 @@ WITH wanted AS MATERIALIZED (
         SELECT token FROM forebay.claim
         WHERE grp = $1 AND first BETWEEN least(b.first, m.id) AND m.id AND owner IS NOT NULL
             AND CASE WHEN first + count > m.id THEN get_bit(done, (m.id - first)::int) = 0 ELSE false END
+        OFFSET 0  -- message by message: joined otherwise, all claims of the group would be looked at
     ) AS h
 )
 SELECT c.token, c.first, c.count, c.done, c.handed, c.attempts, c.start_time, c.prev_start_time,

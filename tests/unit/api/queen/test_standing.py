@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from forebay.api.queen.statuses import is_deleted, shown_mode, shown_status, status_of
+from forebay.api.queen.standing import is_deleted, shown_mode, shown_status, status_of
 
 
 @pytest.mark.parametrize(

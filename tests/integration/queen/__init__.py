@@ -1,0 +1,1 @@
+"""Routes in Queen's format, asked by plain HTTP."""

@@ -1,0 +1,35 @@
+"""What a guarded log does not keep for later: it may be refused, and nobody could say so."""
+
+from pathlib import Path
+
+import pytest
+
+from forebay.log.seam import LogAway
+from forebay.log.values import Record
+from tests.unit.failover.outage import OutageLog
+from tests.unit.failover.test_failover import site
+
+
+async def test_records_are_refused_while_the_log_is_away_and_kept_nowhere(
+    tmp_path: Path,
+) -> None:
+    log = OutageLog()
+    await log.log.create_queue("orders")
+    async with site(tmp_path, log) as here:
+        await here.push(1)
+        guarded = here.store.log
+        (queue,) = await guarded.queues()
+        group = await guarded.create_group(queue, "g")
+        (claim,) = (await guarded.claim(group, "owner")).claims
+        record = Record("s", "k", b"1")
+        log.mode = "away"
+        with pytest.raises(LogAway):
+            await guarded.commit(settlements=[claim.settle_all()], records=[record])
+        for verb in (guarded.scan("s"), guarded.records("s", ["k"]), guarded.lane_count(queue)):
+            with pytest.raises(LogAway):
+                await verb
+        log.mode = "there"
+        await here.until(lambda: here.failover.health.is_healthy)
+        assert await guarded.scan("s") == []
+        await guarded.commit(settlements=[claim.settle_all()], records=[record])
+        assert [kept.value for kept in await guarded.records("s", ["k"])] == [b"1"]
