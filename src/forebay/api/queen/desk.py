@@ -15,6 +15,7 @@ from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.hands import Hands
+from forebay.api.queen.lapsing import Lapsing
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
@@ -23,6 +24,7 @@ from forebay.api.queen.room import Room
 from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
+from forebay.api.queen.state import Reads
 from forebay.api.queen.subscriptions import Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
@@ -48,6 +50,8 @@ class Desk:
         self.subscriptions = Subscriptions(lambda: self.store.log)
         self.hands = Hands()
         self.abandoned = Abandoned(self.hands, self._release)
+        self.lapsing = Lapsing(self.hands, self._release, context.clock)
+        self.reads = Reads()
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)

@@ -281,6 +281,7 @@ async def _answer(
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)
+        desk.lapsing.given(lease, wish.group)
     call.context.counters.messages["taken"] += len(tasks)
     desk.tally.popped(tasks, call.context.clock.now())
     if wish.auto_ack:

@@ -4,6 +4,7 @@ from forebay.api.queen import (
     acking,
     analytics,
     configuring,
+    cycling,
     groups,
     handling,
     inspecting,
@@ -16,6 +17,7 @@ from forebay.api.queen import (
     regrouping,
     resources,
     statuses,
+    streams,
     traces,
     transacting,
 )
@@ -38,4 +40,6 @@ ROUTES = (
     *prometheus.ROUTES,
     *maintenance.ROUTES,
     *traces.ROUTES,
+    *streams.ROUTES,
+    *cycling.ROUTES,
 )
