@@ -69,4 +69,4 @@ def until(condition: Callable[[], bool], what: str) -> None:
     end = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.02)
+        time.sleep(0)
