@@ -70,7 +70,9 @@ class Desk:
     def store(self) -> LogStore:
         """The store, or Unavailable."""
         store = self.context.store
-        assert isinstance(store, LogStore), "a server works on a log"
+        if not isinstance(store, LogStore):
+            text = "the store behind this server has no log that Queen's format could stand on"
+            raise Unavailable(text, hint="serve a log: sqlite:///, postgresql:// or memory://")
         return store
 
     async def _release(self, tasks: Sequence[Task]) -> None:
