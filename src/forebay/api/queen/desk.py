@@ -25,6 +25,7 @@ from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
 from forebay.api.queen.state import Reads
+from forebay.api.queen.stripes import Stripes
 from forebay.api.queen.subscriptions import Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
@@ -52,6 +53,7 @@ class Desk:
         self.abandoned = Abandoned(self.hands, self._release)
         self.lapsing = Lapsing(self.hands, self._release, context.clock)
         self.reads = Reads()
+        self.stripes = Stripes()
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)

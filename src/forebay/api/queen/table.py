@@ -8,6 +8,7 @@ from forebay.api.queen import (
     groups,
     handling,
     inspecting,
+    kv,
     letters,
     maintenance,
     newest,
@@ -42,4 +43,5 @@ ROUTES = (
     *traces.ROUTES,
     *streams.ROUTES,
     *cycling.ROUTES,
+    *kv.ROUTES,
 )
