@@ -196,6 +196,30 @@ async def test_a_call_that_fails_half_way_leaves_everything_to_others(
     assert await drained(store) == ["a", "b", "c"]
 
 
+async def test_what_a_call_could_not_give_back_is_given_back_by_others(
+    embedded_rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = embedded_rig.embedded
+    ids = await pushed(store, *"abc")
+
+    async def away(*_: object, **__: object) -> None:
+        raise Unavailable("gone")
+
+    with monkeypatch.context() as broken:
+        broken.setattr(embedded_rig.log_rig.log, "commit", away)
+        broken.setattr(embedded_rig.log_rig.log, "retire", away)
+        with pytest.raises(Unavailable):
+            await store.bury_message(ids[1], "bad")
+    assert await drained(store) == []
+    embedded_rig.clock.advance(seconds=60)
+    store._rounds._away_at -= 60
+    await embedded_rig.log_rig.log.heartbeat("somebody")
+    await store._rounds.retire_gone()
+    for window in store._windows.values():
+        await window.beat()
+    assert await drained(store) == ["a", "b", "c"]
+
+
 @ORDER
 async def test_a_message_that_was_to_come_later_comes_now(embedded_rig: StoreRig, *, ordered: bool) -> None:
     store = embedded_rig.embedded

@@ -9,6 +9,7 @@ import pytest
 from forebay.model import Rejected, UnknownQueue
 from forebay.store.seam import Store
 from forebay.store.values import Task
+from forebay.warm.valkey import ValkeyWarm
 from tests.conformance.steps import SECOND
 from tests.conformance.store.rigs import StoreRig
 
@@ -188,8 +189,8 @@ async def test_a_named_partition_waits_while_all_that_the_shelf_holds_is_out(sto
 async def test_every_partition_of_many_is_found_by_its_name(rig: StoreRig) -> None:
     rig.embedded_only("what is in between makes no difference")
     store = rig.store
-    await ordered(store, in_memory_queue_size=50)
-    names = [f"p{n}" for n in range(300)]
+    await ordered(store, in_memory_queue_size=20)
+    names = [f"p{n}" for n in range(100)]
     for name in names:
         await store.put_task("orders", name.encode(), partition=name)
     assert data(await store.get_task("orders", 1, partitions_max=1)) == ["p0"]
@@ -345,9 +346,9 @@ async def test_a_server_wakes_those_who_wait_elsewhere(shared_rig: StoreRig) -> 
     other = await rig.open()
     assert await pop(other, "p") == []
     taking = await waits(rig, "p")
-    async with asyncio.timeout(10):
-        while rig.embedded._shared is None or not rig.embedded._shared._ears.hearing.is_set():  # type: ignore[attr-defined]
-            await asyncio.sleep(0.01)
+    shared = rig.embedded._shared
+    assert isinstance(shared, ValkeyWarm)
+    await asyncio.wait_for(shared._ears.hearing.wait(), 10)
     await put(other, "p", "p1")
     assert data(await asyncio.wait_for(taking, 10)) == ["p1"]
 

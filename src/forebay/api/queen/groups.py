@@ -169,8 +169,13 @@ def is_shown(stats: GroupStats) -> bool:
 
 
 def is_used(stats: GroupStats) -> bool:
-    """Whether somebody has ever taken something for a group."""
+    """Whether somebody takes for a group, or did: something was brought from the log for it."""
     return stats.accepted > stats.ready
+
+
+def has_taken(stats: GroupStats) -> bool:
+    """Whether somebody has had messages of a group."""
+    return stats.accepted > stats.ready + stats.held - stats.handed
 
 
 def waiting_of(stats: GroupStats) -> int:
