@@ -30,7 +30,7 @@ KEYS_MAX: Final = 4_096
 KEY_BYTES_MAX: Final = 512
 VALUE_BYTES_MAX: Final = 64 << 10
 PREFIX_LIMIT: Final = 100
-PREFIX_LIMIT_MAX: Final = 1_000
+PREFIX_LIMIT_MAX: Final = 1_024
 READ_BYTES_MAX: Final = 4 << 20
 TTL_MAX: Final = 100 * 365 * 86_400
 _MARK_SECONDS: Final = 3_600
@@ -129,13 +129,16 @@ def place_of(op: KvOp) -> str:
     return f"{op.ns}/{op.key}"
 
 
-async def _look(log: Log, ops: Sequence[KvOp], now: int) -> tuple[Judged, list[Record]]:
-    """Judge operations by what is there, and what has to be written for it."""
+async def _look(log: Log, ops: Sequence[KvOp], now: int, *, always: bool) -> tuple[Judged, list[Record]]:
+    """Judge operations by what is there, and what has to be written for it.
+
+    Where nothing is written, nothing needs a guard, unless something else is written along (`always`).
+    """
     places = [place_of(op) for op in ops]
     wanted = list(dict.fromkeys(p for op, p in zip(ops, places, strict=True) if op.op not in LATER))
     kept = {one.key: one for one in await log.records(SPACE, wanted)} if wanted else {}
     judged = judge(ops, places, {key: _row(one.value) for key, one in kept.items()}, now)
-    if judged.failed is not None or not judged.written:
+    if judged.failed is not None or not (judged.written or always):
         return judged, []
     records = [_record(place, row, kept.get(place)) for place, row in judged.written.items()]
     return judged, records + [_guard(p, kept.get(p), now) for p in judged.guarded - judged.written.keys()]
@@ -166,7 +169,7 @@ async def apply(call: Call, ops: Sequence[KvOp], write: Write, *, always: bool =
     async with AsyncExitStack() as stack:
         await desk.stripes.hold(stack, [place_of(op) for op in ops if op.op not in READS])
         for _ in range(_TRIES):
-            judged, records = await _look(log, ops, call.context.clock.now())
+            judged, records = await _look(log, ops, call.context.clock.now(), always=always)
             if judged.failed is not None:
                 return judged
             if records or always:

@@ -10,6 +10,7 @@ from forebay.api.queen import (
     inspecting,
     kv,
     letters,
+    locks,
     maintenance,
     newest,
     popping,
@@ -44,4 +45,5 @@ ROUTES = (
     *streams.ROUTES,
     *cycling.ROUTES,
     *kv.ROUTES,
+    *locks.ROUTES,
 )
