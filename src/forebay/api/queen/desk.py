@@ -16,6 +16,7 @@ from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.lapsing import Lapsing
+from forebay.api.queen.lending import Lending
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
@@ -32,7 +33,7 @@ from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
 from forebay.model import Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
-from forebay.store.values import Task
+from forebay.store.values import Task, Ticket
 
 if TYPE_CHECKING:
     from forebay.api.context import Context
@@ -52,6 +53,7 @@ class Desk:
         self.hands = Hands()
         self.abandoned = Abandoned(self.hands, self._release)
         self.lapsing = Lapsing(self.hands, self._release, context.clock)
+        self.lending = Lending(lambda: self.store.log, context.clock)
         self.reads = Reads()
         self.stripes = Stripes()
         self.maintenance = Maintenance(context)
@@ -75,7 +77,7 @@ class Desk:
         assert isinstance(store, LogStore), "a server works on a log"
         return store
 
-    async def _release(self, tasks: Sequence[Task]) -> None:
+    async def _release(self, tasks: Sequence[Task | Ticket]) -> None:
         await self.store.release(tasks)
 
     async def _ledger(self) -> Stats:
