@@ -25,13 +25,14 @@ from forebay.api.queen.room import Room
 from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
+from forebay.api.queen.spooled import creation_by
 from forebay.api.queen.state import Reads
 from forebay.api.queen.stripes import Stripes
 from forebay.api.queen.subscriptions import Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
-from forebay.model import Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
 from forebay.store.values import Task, Ticket
 
@@ -115,9 +116,9 @@ class Desk:
         except Unavailable:
             return Facts()  # the push goes to the spool, under the queue's name
 
-    def creation(self, name: str) -> dict[str, Any] | None:
-        """What a queue is told that was deleted while somebody pushed to it here."""
-        return creation_of(Facts()) if name in self._used else None
+    def creation(self, name: str, block: Block) -> dict[str, Any] | None:
+        """What a queue is told that has to be made for a block, as it was deleted, or never made."""
+        return creation_of(Facts()) if name in self._used else creation_by(name, block)
 
     async def create(self, text: str, facts: Facts) -> Queue:
         """Make a queue, or return the one that is there."""
