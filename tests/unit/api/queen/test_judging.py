@@ -23,8 +23,8 @@ def row(value: Any = 1, version: int = 5, **more: Any) -> Row:
     return Row(version, NOW - 10, Raw(msgspec.json.encode(value)), **more)
 
 
-def judged(*ops: KvOp, now: int = NOW, **rows: Row) -> Judged:
-    return judge(ops, [op.key for op in ops], rows, now)
+def judged(*ops: KvOp, **rows: Row) -> Judged:
+    return judge(ops, [op.key for op in ops], rows, NOW)
 
 
 def value_of(found: Row) -> Any:
