@@ -136,6 +136,10 @@ class Desk:
             return False
         existed = await self.store.delete_queue(queue.name)
         self._listed_at = -_LIST_SECONDS
+        # One that is made again under this name has its number, too.
+        for number, group in [known for known in self._groups if known[0] == queue.number]:
+            self._groups.discard((number, group))
+            self.hands.forget(number, group)
         await self.directory.forget(queue.number)
         await self.subscriptions.forget_queue(queue.number)
         return existed

@@ -43,6 +43,7 @@ PARTITIONS_MAX: Final = 10_000
 QUEUES_MAX: Final = 100
 _SLICE_SECONDS: Final = 2.0
 """So long somebody waits for queues of a namespace before looking whether there are more of them."""
+_AGAIN: Final = 2
 _SECOND: Final = 1_000_000
 
 
@@ -167,24 +168,27 @@ async def _queues(call: Call, wish: Wish) -> list[Queue]:
 
 
 async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
-    desk = call.desk
-    try:
+    for _ in range(_AGAIN):
+        with suppress(UnknownGroup, UnknownQueue):  # another server deleted it, and may have made it again
+            return await _try_take(call, wish, queues, left)
         for queue in queues:
-            await desk.join(queue, wish.group, wish.start)
-        for queue in queues[:-1] if len(queues) > 1 else ():
-            if tasks := await _get(call, wish, [queue], 0.0):
-                return tasks
-        seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
-        return await _get(call, wish, queues, seconds)
-    except (UnknownGroup, UnknownQueue):  # another server deleted it
-        for queue in queues:
-            desk.forget_group(queue, wish.group)
-        return []
+            call.desk.forget_group(queue, wish.group)
+    return []
+
+
+async def _try_take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
+    for queue in queues:
+        await call.desk.join(queue, wish.group, wish.start)
+    for queue in queues[:-1] if len(queues) > 1 else ():
+        if tasks := await _get(call, wish, [queue], 0.0):
+            return tasks
+    seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
+    return await _get(call, wish, queues, seconds)
 
 
 async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
     one = queues[0] if len(queues) == 1 else None
-    is_ordered = one is not None and one.settings.ordered
+    is_ordered = all(queue.settings.ordered for queue in queues)
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
@@ -195,7 +199,7 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
         worker=_worker(call),
         wait_seconds=seconds,
         partition=wish.partition,
-        partitions_max=wish.partitions,
+        partitions_max=wish.partitions if is_ordered else None,
     )
     if seconds <= 0:
         return await taking
