@@ -272,16 +272,18 @@ async def _answer(
     by_queue: dict[int, set[str]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue_num, set()).add(task.partition)
+    lease = "" if wish.auto_ack else fresh_uuid()
     try:
         for number, partitions in by_queue.items():
             await desk.directory.enter(number, partitions)
+        if lease and desk.lapsing.is_stream(wish.group):
+            await desk.lending.note(lease, tasks)
         if wish.auto_ack:
             await desk.store.done_task(tasks)
     except BaseException:
         with suppress(ForebayError):
             await desk.store.release(tasks)
         raise
-    lease = "" if wish.auto_ack else fresh_uuid()
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)
