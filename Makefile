@@ -11,6 +11,9 @@ COMPILE := $(COMPILE_ONLY) pyproject.toml
 # The clients of Queen MQ that drive our server in tests: one package in two versions, each in a folder.
 QUEEN_VERSIONS := 0.15.0 2.6.0
 QUEEN_LOCKS := $(QUEEN_VERSIONS:%=tests/queen/clients/%.lock.txt)
+# Tests wait more than they compute. A file stays in one process, for the sake of its servers; the folders go in
+# the order of the alphabet, so that the quick files of tests/unit are last, and none is left over for one process.
+PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
 .PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover bench-queen race-queen lock format docs clean
@@ -39,7 +42,7 @@ run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data
 	$(BIN)/forebay serve
 
 test: lint ## everything: linters, types, layers and all tests
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest $(PARALLEL)
 
 check: lint ## the quick part of `make test`, under a minute
 	$(BIN)/python -m pytest -m "not slow" tests/unit tests/tidy

@@ -35,10 +35,21 @@ _ROOM = 8 << 30
 if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
     tempfile.tempdir = str(_MEMORY)
 
+_WORKERS_MAX = 8
+
+
+@pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
+def pytest_xdist_auto_num_workers() -> int:
+    """How many processes `-n auto` runs the tests in: one more than cores, as tests wait half of the time.
+
+    Each has its own servers, so there is no fixture that two of them share.
+    """
+    return min((os.cpu_count() or 1) + 1, _WORKERS_MAX)
+
 
 @pytest.fixture(scope="session")
 def postgres_server() -> Iterator[PostgresServer]:
-    """Give one PostgreSQL 18 for the whole run; a test that stops it makes its own instead."""
+    """Give one PostgreSQL 18 for all tests of this process; a test that stops it makes its own instead."""
     try:
         server = PostgresServer("wheel-18")
         server.start()
@@ -68,7 +79,7 @@ def _own_valkey() -> Iterator[ValkeyServer]:
 
 @pytest.fixture(scope="session")
 def valkey_server() -> Iterator[ValkeyServer]:
-    """Give one Valkey for the whole run; a test that stops it takes `valkey` instead."""
+    """Give one Valkey for all tests of this process; a test that stops it takes `valkey` instead."""
     yield from _own_valkey()
 
 

@@ -405,6 +405,36 @@ class LogMachine(RuleBasedStateMachine):
     def retire(self, owner: str) -> None:
         self.agree(self.run(self.oracle.retire(owner)), self.run(self.subject.retire(owner)))
 
+    @rule(pick=picks, owner=owners, partition=st.sampled_from(PARTITIONS), held=st.booleans())
+    def seize_partition(self, pick: int, owner: str, partition: str, *, held: bool) -> None:
+        both = self.pick_group(pick, "held" if held else "deferred", ordered=True)
+        self.agree(
+            self.run(self.oracle.seize(both.oracle, owner, partition=partition, held=held)),
+            self.run(self.subject.seize(both.subject, owner, partition=partition, held=held)),
+        )
+
+    @precondition(lambda self: self.claims)
+    @rule(picked=st.lists(picks, min_size=1, max_size=3), owner=owners, held=st.booleans())
+    def seize(self, picked: list[int], owner: str, *, held: bool) -> None:
+        """Give away what holds messages of the latest claims, and have it taken over."""
+        claims = [self.latest_claim(pick) for pick in picked]
+        group = next((g for g in self.groups if g.oracle.number == claims[0].oracle.group), None)
+        if group is None:
+            return
+        ids = [
+            both.oracle.first + pick % both.oracle.count for both, pick in zip(claims, picked, strict=True)
+        ]
+
+        async def asked(log: Log, group: Group) -> tuple[int, Claimed]:
+            count = await log.seize(group, owner, ids=ids, held=held)
+            return count, await log.reclaim(group, owner, ALL, of=[owner])
+
+        expected, found = (
+            self.run(asked(self.oracle, group.oracle)), self.run(asked(self.subject, group.subject)),
+        )  # fmt: skip
+        self.agree(expected[0], found[0])
+        self.keep(expected[1], found[1])
+
     @rule(pick=picks, start=places, dry_run=st.booleans())
     def seek(self, pick: int, start: Any, *, dry_run: bool) -> None:
         """Go on from another place, which may be past the end."""

@@ -340,6 +340,7 @@ async def test_a_push_that_asks_for_no_more_is_buffered(served: Served) -> None:
             "forebay.block",
         ),
     ],
+    ids=["with a key", "lines", "a block"],
 )
 async def test_what_can_not_be_buffered_is_refused(
     served: Served, headers: dict[str, str], body: Any, said: str

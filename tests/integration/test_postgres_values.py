@@ -14,8 +14,8 @@ ODD = ["ünï çødé", "a'b\"c;--", "%s $1 \\x00 \\", "🧀" * 60, "日本語",
 
 @pytest.fixture
 async def log(postgres_dsn: str) -> AsyncIterator[PostgresLog]:
-    """Give a log on an empty database."""
-    async with PostgresLog(postgres_dsn) as opened:
+    """Give a log on an empty database; it is patient, as thousands of deferrals take a busy machine long."""
+    async with PostgresLog(postgres_dsn, timeout_seconds=100) as opened:
         yield opened
 
 

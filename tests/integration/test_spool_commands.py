@@ -8,6 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -54,9 +55,20 @@ def forebay(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProc
     return done
 
 
-def started(*arguments: str | Path) -> subprocess.Popen[str]:
+IMPATIENT = """
+import functools, sys
+import forebay.client
+forebay.client.Client = functools.partial(forebay.client.Client, timeout_seconds=2)
+from forebay.app.cli import main
+sys.exit(main())
+"""
+"""The command with a client that gives up after two seconds; a user's does after thirty."""
+
+
+def started(*arguments: str | Path, impatient: bool = False) -> subprocess.Popen[str]:
     """A command that is still running."""
-    command = [sys.executable, "-m", "forebay.app.cli", *map(str, arguments)]
+    program = ["-c", IMPATIENT] if impatient else ["-m", "forebay.app.cli"]
+    command = [sys.executable, *program, *map(str, arguments)]
     return subprocess.Popen(command, env=environment(), stderr=subprocess.PIPE, text=True)
 
 
@@ -381,7 +393,8 @@ def wait_until_left(folder: Path, files: int, run: subprocess.Popen[str]) -> Non
     deadline = time.monotonic() + 60
     while len(list(folder.glob("*.buf"))) > files:
         assert time.monotonic() < deadline
-        assert run.poll() is None
+        with suppress(subprocess.TimeoutExpired):
+            pytest.fail(f"it ended by itself, with status {run.wait(0.005)}")
 
 
 async def test_an_interrupt_says_how_far_it_came_and_running_it_again_goes_on(tmp_path: Path) -> None:
@@ -405,18 +418,18 @@ async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     tmp_path: Path, guarded: tuple[ForebayServer, KeyForTest]
 ) -> None:
     server, key = guarded
-    folder, last = tmp_path / "spool", 3_000
+    folder, last = tmp_path / "spool", 1_000
     await spooled(folder, orders(0, last, 1))
     address = ("--store", server.url, "--key", key.text)
-    with started("spool", "replay", folder, *address, "--retry-for", "0s") as run:
+    with started("spool", "replay", folder, *address, "--retry-for", "0s", impatient=True) as run:
         assert run.stderr is not None
-        wait_until_left(folder, 25, run)
+        wait_until_left(folder, 8, run)  # of 10
         server.kill()
         lines = run.stderr.read().splitlines()
         assert run.wait(60) == 3
-    assert re.search(r"[\d,]+ of 3,000 events were looked at; run it again, and it goes on", lines[-2])
+    assert re.search(r"[\d,]+ of 1,000 events were looked at; run it again, and it goes on", lines[-2])
     assert f"there is no Forebay server at {server.url}" in lines[-1]
-    assert 0 < len(list(folder.glob("*.buf"))) <= 25
+    assert 0 < len(list(folder.glob("*.buf"))) <= 8
     server.start()
     forebay("spool", "replay", folder, *address)
     assert await payloads(server.store_url, "orders") == [numbers(last)]

@@ -145,7 +145,8 @@ async def test_what_is_out_when_it_goes_away_can_still_be_settled(
     await store.done_task([done])
     await store.retry_task([retried])
     (group,) = (await store.log.stats()).queues[0].groups
-    assert (group.done, group.held, group.deferred) == (1, 0, 1)
+    # What is retried is deferred until the store brings it back by itself, which may have happened by now.
+    assert (group.done, group.held + group.deferred) == (1, 1)
     (again,) = await store.get_task("orders")
     assert (again.data, again.attempts) == (b"y", 1)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import sys
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Collection, Iterator
 from contextlib import asynccontextmanager
 
 import pytest
@@ -49,10 +49,12 @@ class Announced:
 
     def __init__(self) -> None:
         self._heard: asyncio.Queue[tuple[int, int | None]] = asyncio.Queue()
+        self.partitions: list[Collection[str] | None] = []
 
-    def __call__(self, queue: int, group: int | None) -> None:
+    def __call__(self, queue: int, group: int | None, partitions: Collection[str] | None) -> None:
         """Hear something."""
         self._heard.put_nowait((queue, group))
+        self.partitions.append(partitions)
 
     async def next(self) -> tuple[int, int | None]:
         """What was heard next."""
@@ -336,6 +338,11 @@ async def test_what_one_server_announces_the_others_hear(valkey_url: str) -> Non
         await stranger.announce(99)
         await warm.announce(12)
         assert await announced.next() == (12, None)
+        await warm.announce(12, ["p", 'ü "[x]'])
+        assert await announced.next() == (12, None)
+        await warm.announce(12, [str(n) for n in range(5_000)])
+        assert await announced.next() == (12, None)
+        assert announced.partitions == [None, ["p", 'ü "[x]'], None]
         await started(warm, PLAIN, parcel_of(1))
         assert await announced.next() == (PLAIN.queue, PLAIN.group)
         epoch = await other.epoch(PLAIN)
@@ -347,7 +354,7 @@ async def test_a_listener_that_fails_and_nonsense_on_the_channel_end_nothing(val
     failed: list[object] = []
     asyncio.get_running_loop().set_exception_handler(lambda _, context: failed.append(context["exception"]))
 
-    def fails(queue: int, group: int | None) -> None:
+    def fails(queue: int, group: int | None, _: Collection[str] | None) -> None:
         raise ValueError(queue, group)
 
     async with (

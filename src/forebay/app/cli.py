@@ -24,13 +24,13 @@ from forebay.app.commands import (
     pushing,
     queues,
     replaying,
-    serving,
     spool,
     tailing,
     taking,
     top,
 )
 from forebay.app.commands.opened import declare_embedded, declare_store
+from forebay.app.configuring import declare_settings
 from forebay.model import ForebayError
 
 __all__ = ["COMMANDS", "Command", "build_parser", "main"]
@@ -59,12 +59,18 @@ def _version(_: argparse.Namespace) -> int:
     return 0
 
 
+def _serve(arguments: argparse.Namespace) -> int:
+    from forebay.app.commands.serving import serve  # noqa: PLC0415 - a server takes as long to load as the rest
+
+    return serve(arguments)
+
+
 def _completion(arguments: argparse.Namespace) -> int:
     return completion.print_script(arguments, build_parser())
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command("serve", "serve queues over HTTP until a signal", serving.serve, serving.declare_serve),
+    Command("serve", "serve queues over HTTP until a signal", _serve, declare_settings),
     Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
     Command("take", "take tasks, and print or settle them", taking.take, taking.declare_take),
     Command("peek", "print what would be handed out next", taking.peek, taking.declare_peek),

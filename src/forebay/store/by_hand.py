@@ -2,8 +2,8 @@
 
 It is done in the log alone, under an owner that exists for one call. Invariants: what is settled is settled
 as a worker would, under a claim's token; whatever else had to be held on the way goes back, in its order,
-with no attempt counted, at the time it was to come; a crash leaves claims of an owner that is gone, which
-others take over. Shelves hear nothing of it: what they still hold is refused when it is marked.
+with no attempt counted, at the time it was to come; a crash leaves claims of an owner that falls silent,
+and is retired like others. Shelves hear nothing of it: what they still hold is refused when it is marked.
 
 Who has messages of the same run out loses their lease, and they are handed out again.
 """
@@ -30,7 +30,8 @@ _REACH_MAX: Final = 1_000_000
 _SETTLED_STEP: Final = 1_000
 _ROUNDS: Final = 20
 """How often it is looked for what changes hands at the same time."""
-_FOREVER: Final = 100 * 365 * 86_400.0 / 4
+_TEN_YEARS: Final = 10 * 365 * 86_400.0
+"""Nobody has been silent for so long: only what the owner has itself is taken over."""
 _NO_BODIES: Final = 1
 
 
@@ -74,6 +75,7 @@ class ByHand:
         skipped = idle = 0
         async with self._owner() as owner:
             for _ in range(_ROUNDS):
+                await self._log.heartbeat(owner)
                 some = await self._skip(owner, partition, end)
                 skipped += some
                 idle = 0 if some else idle + 1
@@ -85,11 +87,11 @@ class ByHand:
         skipped, more = 0, True
         await self._log.seize(self._group, owner, partition=partition)
         while claims := [claim for claim in await self._reclaim(owner, ()) if claim.first < end]:
-            skipped += await self._expire(claims)
+            skipped += await self._expire(owner, claims)
         while more:
             taken = await self._log.claim(self._group, owner, _PAGE, partition=partition, known=_NO_BODIES)
             mine = [claim for claim in taken.claims if claim.first < end]
-            skipped += await self._expire(mine)
+            skipped += await self._expire(owner, mine)
             more = bool(taken.claims) and len(mine) == len(taken.claims)
         return skipped
 
@@ -134,7 +136,8 @@ class ByHand:
     @asynccontextmanager
     async def _owner(self) -> AsyncIterator[str]:
         """Have an owner; what it still holds in the end is there for others."""
-        owner = f"{self._name}|by hand|{mint().hex()}"
+        # Its name is not one of this process's, which nobody retires as long as that lives.
+        owner = f"by hand|{self._name}|{mint().hex()}"
         try:
             yield owner
         finally:
@@ -161,7 +164,7 @@ class ByHand:
 
     async def _reclaim(self, owner: str, besides: Sequence[int]) -> Sequence[Claim]:
         taken = await self._log.reclaim(
-            self._group, owner, ROOM, of=[owner], silent_seconds=_FOREVER, besides=besides
+            self._group, owner, ROOM, of=[owner], silent_seconds=_TEN_YEARS, besides=besides
         )
         return taken.claims
 
@@ -196,7 +199,7 @@ class ByHand:
             whole.update((claim.token, claim) for claim in page)
         return [whole.get(claim.token, claim) for claim in claims if _left(claim)]
 
-    async def _expire(self, claims: Sequence[Claim]) -> int:
+    async def _expire(self, owner: str, claims: Sequence[Claim]) -> int:
         left = {claim.token: claim.remaining() for claim in claims if claim.remaining()}
         settlements = [
             claim.settle(expired=bitmap.minus(bitmap.full(claim.count), claim.done))
@@ -204,6 +207,7 @@ class ByHand:
             if claim.token in left
         ]
         late = await self._settle(settlements)
+        await self._log.heartbeat(owner)
         return sum(count for token, count in left.items() if token not in late)
 
     async def _settle(self, settlements: Sequence[Settlement]) -> set[int]:

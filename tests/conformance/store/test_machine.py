@@ -181,9 +181,39 @@ class StoreMachine(RuleBasedStateMachine):
 
     @rule(count=st.integers(1, 9))
     def get(self, count: int) -> None:
-        available, now = self.available(), self.clock.now()
-        were_out = bool(self.those("out"))
-        tasks = self.run(self.store.get_task(QUEUE, count))
+        available = self.available()
+        tasks = self.take(available, count)
+        if self.ordered:
+            self.check_runs(tasks, is_all=len(tasks) < count and not self.is_small)
+        else:
+            assert self.is_small or len(tasks) == min(count, len(available))
+            self.check_age(tasks, available)
+        self.keep(tasks)
+
+    @precondition(lambda self: self.ordered)
+    @rule(count=st.integers(1, 9), partition=st.sampled_from(PARTITIONS))
+    def get_named(self, count: int, partition: str) -> None:
+        run = [] if self.paused else self.run_of(partition)
+        tasks = self.take(run, count, partition=partition)
+        self.check_runs(tasks, is_all=False)
+        assert self.is_small or len(tasks) == min(count, len(run))
+        self.keep(tasks)
+
+    @precondition(lambda self: self.ordered)
+    @rule(count=st.integers(1, 9), partitions_max=st.integers(1, 2))
+    def get_of_few(self, count: int, partitions_max: int) -> None:
+        tasks = self.take(self.available(), count, partitions_max=partitions_max)
+        self.check_runs(tasks, is_all=False)
+        partitions = {task.partition for task in tasks}
+        assert len(partitions) <= partitions_max
+        if len(tasks) < count and not self.is_small:
+            assert len(tasks) == sum(len(self.run_of(partition)) for partition in partitions)
+        self.keep(tasks)
+
+    def take(self, available: Collection[Known], count: int, **options: Any) -> list[Task]:
+        """Take tasks, and compare them with what may be taken."""
+        now, were_out = self.clock.now(), bool(self.those("out"))
+        tasks = self.run(self.store.get_task(QUEUE, count, **options))
         assert len({task.id for task in tasks}) == len(tasks) <= count
         assert {task.id for task in tasks} <= {m.id for m in available}
         for task in tasks:
@@ -196,11 +226,10 @@ class StoreMachine(RuleBasedStateMachine):
             assert task.deadline == now + VISIBILITY
         if available and not were_out:
             assert tasks, "there is something, and nothing is in its way"
-        if self.ordered:
-            self.check_runs(tasks, is_all=len(tasks) < count and not self.is_small)
-        else:
-            assert self.is_small or len(tasks) == min(count, len(available))
-            self.check_age(tasks, available)
+        return tasks
+
+    def keep(self, tasks: Sequence[Task]) -> None:
+        """These are out."""
         for task in tasks:
             m = self.known[task.id]
             m.state, m.task, m.deadline, m.start, m.plain = "out", task, task.deadline, task.start_time, False

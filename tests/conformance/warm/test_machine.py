@@ -109,11 +109,11 @@ class WarmMachine(RuleBasedStateMachine):
         """Run to the end."""
         return self.runner.run(work)
 
-    def both(self, verb: str, *arguments: object) -> tuple[Any, Any]:
+    def both(self, verb: str, *arguments: object, **options: object) -> tuple[Any, Any]:
         """The answers of both, which are asked alike but for the epoch."""
         return (
-            self.run(getattr(self.oracle, verb)(self.shelf, self.epochs[0], *arguments)),
-            self.run(getattr(self.subject, verb)(self.shelf, self.epochs[1], *arguments)),
+            self.run(getattr(self.oracle, verb)(self.shelf, self.epochs[0], *arguments, **options)),
+            self.run(getattr(self.subject, verb)(self.shelf, self.epochs[1], *arguments, **options)),
         )
 
     def keep(self, expected: Sequence[Leased], found: Sequence[Leased]) -> None:
@@ -206,6 +206,50 @@ class WarmMachine(RuleBasedStateMachine):
     def take(self, count: int, worker: str, seconds: float) -> None:
         self.keep(*self.both("take", count, worker, seconds))
 
+    @precondition(lambda self: self.ordered)
+    @rule(count=counts, partitions_max=st.integers(1, 3))
+    def take_few(self, count: int, partitions_max: int) -> None:
+        self.keep(*self.both("take", count, "one", 5.0, partitions_max=partitions_max))
+
+    @precondition(lambda self: self.ordered)
+    @rule(count=counts, partition=st.sampled_from(PARTITIONS), behind=st.none() | picks)
+    def take_named(self, count: int, partition: str, behind: int | None) -> None:
+        options: list[dict[str, Any]] = [{"partition": partition}, {"partition": partition}]
+        if behind is not None and self.leases:
+            lease = self.leases[-1 - behind % min(4, len(self.leases))]
+            options[0]["behind"], options[1]["behind"] = lease.oracle, lease.subject
+        expected = self.oracle.take(self.shelf, self.epochs[0], count, "one", 5.0, **options[0])
+        found = self.subject.take(self.shelf, self.epochs[1], count, "one", 5.0, **options[1])
+        self.keep(self.run(expected), self.run(found))
+
+    @precondition(lambda self: self.ordered)
+    @rule(
+        messages=st.integers(-2, 12),
+        size=st.sampled_from([-5, 0, 40, 200]),
+        besides=st.sampled_from(PARTITIONS),
+    )
+    def spare(self, messages: int, size: int, besides: str) -> None:
+        fills = self.begun()
+        expected = self.run(self.oracle.spare(self.shelf, fills[0], messages, size, besides=besides))
+        found = self.run(self.subject.spare(self.shelf, fills[1], messages, size, besides=besides))
+        assert besides not in {one.lease.partition for one in found}
+        self.ended(fills)
+        self.keep(expected, found)
+        for one in expected:
+            self.waiting.pop(one.parcel.key, None)
+
+    @precondition(lambda self: self.ordered)
+    @rule(partition=st.sampled_from(PARTITIONS), messages=st.integers(1, 20))
+    def bring_partition(self, partition: str, messages: int) -> None:
+        fills = self.begun()
+        lane = self.run(self.oracle.lane(self.shelf, fills[0], partition))
+        assert self.run(self.subject.lane(self.shelf, fills[1], partition)) == lane
+        expected = self.run(self.oracle.noted(self.shelf, fills[0], messages, partition=partition))
+        found = self.run(self.subject.noted(self.shelf, fills[1], messages, partition=partition))
+        assert [plain(one) for one in found] == [plain(one) for one in expected]
+        self.ended(fills)
+        self.offer([self.waiting[parcel.key] for parcel in expected])
+
     @rule(count=counts, seconds=seconds)
     def expire(self, count: int, seconds: float) -> None:
         self.keep(*self.both("expire", count, seconds))
@@ -291,6 +335,7 @@ async def drain(warm: Warm, shelf: Shelf, epoch: str) -> None:
     assert (stats.messages, stats.bytes) == (0, 0)
 
 
+@pytest.mark.timeout(300)
 @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
 def test_valkey_does_what_the_oracle_does(request: pytest.FixtureRequest, *, ordered: bool) -> None:
     rig = ValkeyRig(request.getfixturevalue("valkey_server").url)

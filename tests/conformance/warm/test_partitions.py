@@ -5,8 +5,9 @@ from __future__ import annotations
 import msgspec
 
 from forebay.model import Flow
+from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import WITHDRAWN_SECONDS
-from forebay.warm.values import Shelf
+from forebay.warm.values import Lane, Lease, Shelf
 from tests.conformance.rigs import BEGIN
 from tests.conformance.warm.rigs import WarmRig
 from tests.conformance.warm.steps import (
@@ -165,3 +166,97 @@ async def test_many_partitions(rig: WarmRig) -> None:
         found += [one.lease.claim for one in out]
         await rig.warm.finish(shelf, wanted_of(out))
     assert found == list(range(1, 1_001))
+
+
+async def test_a_named_partition_is_taken_alone_unless_it_is_out(rig: WarmRig) -> None:
+    parcels = [parcel_of(1, 3, partition="p"), parcel_of(2, partition=""), parcel_of(3, partition="p")]
+    epoch = await started(rig.warm, LANES, *parcels)
+    (first,) = await rig.warm.take(LANES, epoch, 2, "worker", 30, partition="p")
+    assert texts([first]) == ["1/0", "1/1"]
+    assert await rig.warm.take(LANES, epoch, 9, "worker", 30, partition="p") == []
+    assert await rig.warm.take(LANES, epoch, 9, "worker", 30, partition="none") == []
+    assert texts(await rig.warm.take(LANES, epoch, 9, "worker", 30, partition="")) == ["2/0"]
+    await rig.warm.finish(LANES, wanted_of([first]))
+    assert texts(await rig.warm.take(LANES, epoch, 9, "worker", 30, partition="p")) == ["1/2", "3/0"]
+
+
+async def test_who_has_a_partition_can_take_what_comes_after(rig: WarmRig) -> None:
+    parcels = parcel_of(1, 3, partition="p"), parcel_of(2, 2, partition="q")
+    epoch = await started(rig.warm, LANES, *parcels)
+    (first,) = await rig.warm.take(LANES, epoch, 2, "worker", 30, partition="p")
+    (other,) = await rig.warm.take(LANES, epoch, 1, "worker", 30, partition="q")
+    await fill(rig.warm, LANES, epoch, parcel_of(3, partition="p"))
+
+    async def behind(lease: Lease) -> list[str]:
+        return texts(await rig.warm.take(LANES, epoch, 9, "worker", 30, partition="p", behind=lease))
+
+    assert await behind(other.lease) == []
+    assert await behind(msgspec.structs.replace(first.lease, epoch="another")) == []
+    assert await behind(first.lease) == ["1/2", "3/0"]
+    await rig.warm.finish(LANES, wanted_of([first]))
+    assert await behind(first.lease) == []
+
+
+async def test_few_partitions_are_taken_where_few_are_asked_for(rig: WarmRig) -> None:
+    parcels = [parcel_of(n, 2, partition=f"p{n}") for n in range(1, 5)]
+    epoch = await started(rig.warm, LANES, *parcels)
+    assert texts(await rig.warm.take(LANES, epoch, 9, "worker", 30, partitions_max=2)) == [
+        "1/0", "1/1", "2/0", "2/1",
+    ]  # fmt: skip
+    assert texts(await rig.warm.take(LANES, epoch, 1, "worker", 30, partitions_max=2)) == ["3/0"]
+
+
+async def test_room_is_made_by_partitions_that_would_come_last(rig: WarmRig) -> None:
+    parcels = [parcel_of(n, 2, partition=f"p{n}", at=n) for n in range(1, 6)]
+    epoch = await started(rig.warm, LANES, *parcels)
+    (out,) = await rig.warm.take(LANES, epoch, 1, "worker", 30, partition="p4")
+    begun = await rig.warm.begin(LANES, epoch)
+    assert begun is not None
+    assert await rig.warm.spare(LANES, begun, 0, -1, besides="") == []
+    spared = await rig.warm.spare(LANES, begun, 3, 0, besides="p5")
+    assert [(one.lease.partition, one.offsets(), one.worker) for one in spared] == [
+        ("p3", [0, 1], ""), ("p2", [0, 1], ""),
+    ]  # fmt: skip
+    assert all(one.parcel.block is None for one in spared)
+    assert [await rig.warm.lane(LANES, begun, f"p{n}") for n in (1, 2, 4)] == [
+        Lane(2, 0, 0), Lane(0, 2, 0), Lane(1, 1, 0),
+    ]  # fmt: skip
+    await rig.warm.finish(LANES, wanted_of(spared))
+    assert await counts(rig.warm, LANES) == (5, 1, 0)
+    assert [one.lease.partition for one in await rig.warm.spare(LANES, begun, 0, 11, besides="")] == [
+        "p5", "p1",
+    ]  # fmt: skip
+    assert await rig.warm.spare(LANES, begun, 9, 9, besides="") == []
+    await rig.warm.end(LANES, begun)
+    await rig.warm.finish(LANES, wanted_of([out]))
+    assert texts(await take(rig.warm, LANES, epoch, 9)) == ["4/1"]
+
+
+async def test_a_partition_that_makes_room_takes_along_what_is_noted_of_it(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES, parcel_of(1, partition="p"))
+    assert await fill(rig.warm, LANES, epoch, parcel_of(2, partition="p", noted=True)) == [2]
+    begun = await rig.warm.begin(LANES, epoch)
+    assert begun is not None
+    assert await rig.warm.lane(LANES, begun, "p") == Lane(1, 0, 1)
+    found = await rig.warm.noted(LANES, begun, 9, partition="p")
+    assert [one.claim for one in found] == [2]
+    assert await rig.warm.noted(LANES, begun, 9, partition="q") == []
+    spared = await rig.warm.spare(LANES, begun, 1, 0, besides="q")
+    assert [one.parcel.claim for one in spared] == [1, 2]
+    await rig.warm.end(LANES, begun)
+    again = await rig.warm.begin(LANES, epoch)
+    assert again is not None
+    assert again.doubt
+    assert again.noted == {}
+
+
+async def test_taking_by_name_leaves_no_trace_behind(rig: WarmRig) -> None:
+    epoch = await started(rig.warm, LANES)
+    for n in range(1, 3_000):
+        await fill(rig.warm, LANES, epoch, parcel_of(n, partition=f"p{n % 7}"))
+        (one,) = await rig.warm.take(LANES, epoch, 9, "worker", 30, partition=f"p{n % 7}")
+        await rig.warm.finish(LANES, wanted_of([one]))
+    assert await counts(rig.warm, LANES) == (0, 0, 0)
+    if isinstance(rig.warm, MemoryWarm):
+        contents = rig.warm._shelves[LANES.group]
+        assert len(contents._free._oldest) + len(contents._free._newest) < 1_100

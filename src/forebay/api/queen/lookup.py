@@ -7,12 +7,13 @@ from typing import Final, NamedTuple
 from forebay.api.calls import Call
 from forebay.api.queen.hands import transaction_of
 from forebay.log.values import Queue
-from forebay.model import Corrupt, Rejected, queue_of
+from forebay.model import MESSAGE_ID_MAX, Corrupt, Rejected, queue_of
 
 _NUMBERED: Final = "message:"
 _LETTERS_MAX: Final = 100_000
 """Dead letters of a group that are searched for one."""
 _PAGE: Final = 1_000
+_DIGITS_MAX: Final = 19
 
 
 class NoMessage(Rejected):
@@ -55,9 +56,20 @@ async def _located(call: Call, queue: Queue, partition: str, transaction: str) -
     if id is not None:
         return id
     number = transaction.removeprefix(_NUMBERED)
-    if number == transaction or not (number.isascii() and number.isdigit()) or len(number) > 19:  # noqa: PLR2004 - digits
+    if number == transaction or not (number.isascii() and number.isdigit()) or len(number) > _DIGITS_MAX:
         return None
-    return int(number) if queue_of(int(number)) == queue.number else None
+    return int(number) if await _is_there(call, queue, partition, int(number)) else None
+
+
+async def _is_there(call: Call, queue: Queue, partition: str, id: int) -> bool:
+    """Whether a partition has a message of this number, and the message no other name."""
+    if not 0 < id <= MESSAGE_ID_MAX or queue_of(id) != queue.number:
+        return False
+    block = (await call.desk.store.log.find(id)).block
+    if block is None:
+        return False
+    message = block.decode(queue.name).message(id - block.first)
+    return message.partition == partition and message.transaction_id is None
 
 
 async def _among_letters(call: Call, queue: Queue, partition: str, transaction: str) -> int | None:

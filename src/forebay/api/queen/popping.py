@@ -44,6 +44,7 @@ PARTITIONS_MAX: Final = 10_000
 QUEUES_MAX: Final = 100
 _SLICE_SECONDS: Final = 2.0
 """So long somebody waits for queues of a namespace before looking whether there are more of them."""
+_AGAIN: Final = 2
 _SECOND: Final = 1_000_000
 
 
@@ -189,30 +190,34 @@ async def _queues(call: Call, wish: Wish) -> list[Queue]:
 
 
 async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
-    desk = call.desk
-    try:
+    for _ in range(_AGAIN):
+        with suppress(UnknownGroup, UnknownQueue):  # another server deleted it, and may have made it again
+            return await _try_take(call, wish, queues, left)
         for queue in queues:
-            conflation = wish.conflation and _is_in_order(queue, wish)
-            await desk.join(queue, wish.group, wish.start, conflation=conflation)
-        for queue in queues[:-1] if len(queues) > 1 else ():
-            if tasks := await _get(call, wish, [queue], 0.0):
-                return tasks
-        seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
-        return await _get(call, wish, queues, seconds)
-    except (UnknownGroup, UnknownQueue):  # another server deleted it
-        for queue in queues:
-            desk.forget_group(queue, wish.group)
-        return []
+            call.desk.forget_group(queue, wish.group)
+    return []
+
+
+async def _try_take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
+    for queue in queues:
+        conflation = wish.conflation and _is_in_order(queue, wish)
+        await call.desk.join(queue, wish.group, wish.start, conflation=conflation)
+    for queue in queues[:-1] if len(queues) > 1 else ():
+        if tasks := await _get(call, wish, [queue], 0.0):
+            return tasks
+    seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
+    return await _get(call, wish, queues, seconds)
 
 
 async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
     one = queues[0] if len(queues) == 1 else None
-    is_ordered = one is not None and one.settings.ordered
+    is_ordered = all(queue.settings.ordered for queue in queues)
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
     conflating = {queue.number: queue for queue in queues if call.desk.conflates(queue, wish.group)}
     newest = len(conflating) == len(queues)
+    partitions = min(wish.partitions, wish.batch) if newest else wish.partitions
     taking = call.desk.store.get_task(
         [queue.name for queue in queues] if one is None else one.name,
         AT_ONCE if newest else wish.batch,
@@ -220,7 +225,7 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
         worker=_worker(call),
         wait_seconds=seconds,
         partition=wish.partition,
-        partitions_max=min(wish.partitions, wish.batch) if newest else wish.partitions,
+        partitions_max=partitions if is_ordered else None,
     )
     tasks = await (taking if seconds <= 0 else _patient(call, taking, queues, seconds))
     if not conflating:
@@ -307,19 +312,22 @@ async def _answer(
     by_queue: dict[int, set[str]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue_num, set()).add(task.partition)
+    lease = "" if wish.auto_ack else fresh_uuid()
     try:
         for number, partitions in by_queue.items():
             await desk.directory.enter(number, partitions)
+        if lease and desk.lapsing.is_stream(wish.group):
+            await desk.lending.note(lease, tasks)
         if wish.auto_ack:
             await desk.store.done_task(tasks)
     except BaseException:
         with suppress(ForebayError):
             await desk.store.release(tasks)
         raise
-    lease = "" if wish.auto_ack else fresh_uuid()
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)
+        desk.lapsing.given(lease, wish.group)
     call.context.counters.messages["taken"] += len(tasks)
     desk.tally.popped(tasks, call.context.clock.now())
     if wish.auto_ack:

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.groups import groups_of, is_used
+from forebay.api.queen.groups import groups_of, has_taken
 from forebay.api.queen.names import group_name, partition_name, queue_name
 from forebay.api.queen.reading import Body, Query, read
 from forebay.api.queen.routes import queen_route
@@ -106,7 +106,7 @@ async def subscribe(call: Call) -> Answer:
         began = Subscription("timestamp", since, created, conflation=conflation)
         await desk.subscriptions.keep(queue.number, name, began)
         updated += 1
-        if found is not None and not is_used(found[1]):
+        if found is not None and not has_taken(found[1]):
             await _seek(call, queue, found[1].group.name, since)
     return Answer(
         {

@@ -7,7 +7,7 @@ cancelled never becomes a message.
 from __future__ import annotations
 
 from base64 import b64encode
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from typing import Any, Final
 from urllib.parse import unquote_to_bytes
 
@@ -40,9 +40,10 @@ from forebay.log.seam import VersionConflict
 from forebay.log.values import Queue, Record
 from forebay.model import Conflict, Rejected
 
-TRIES: Final = 20
+_TRIES: Final = 20
 """So often a change is tried that others keep getting ahead of."""
 LIMIT_MAX: Final = 1_000
+Write = Callable[[Sequence[Record]], Awaitable[None]]
 
 
 class TimersForm(Body):
@@ -131,25 +132,31 @@ class Scheduling:
         was_pending = plan.schedule(timer, payload)
         return result(op, "rescheduled" if was_pending else "scheduled", timer)
 
-    def done(self) -> None:
-        """They are written."""
-        if self._ops:
-            self._call.desk.firing.hear()
+    async def run(self, write: Write) -> list[dict[str, Any]]:
+        """Have what they do written; again where somebody else changed one of the timers meanwhile."""
+        for _ in range(_TRIES):
+            planned = await self.plan()
+            try:
+                await write(planned.records)
+            except VersionConflict as conflict:
+                if not conflict.space.startswith(SPACE):
+                    raise
+                continue
+            if self._ops:
+                self._call.desk.firing.hear()
+            return planned.results
+        raise Conflict("others change these timers all the time; nothing was changed", hint="try again")
 
 
 async def _run(call: Call, ops: Sequence[TimerOp]) -> list[dict[str, Any]]:
     scheduling = Scheduling(call, ops)
     await scheduling.prepare()
-    for _ in range(TRIES):
-        planned = await scheduling.plan()
-        try:
-            if planned.records:
-                await call.desk.store.log.commit(records=planned.records)
-        except VersionConflict:
-            continue
-        scheduling.done()
-        return planned.results
-    raise Conflict("others change these timers all the time; nothing was changed", hint="try again")
+
+    async def write(records: Sequence[Record]) -> None:
+        if records:
+            await call.desk.store.log.commit(records=records)
+
+    return await scheduling.run(write)
 
 
 async def schedule(call: Call) -> Answer:

@@ -1,4 +1,4 @@
-"""Transactions: pushes, acknowledgements and timers over any queues and partitions, all or nothing.
+"""Transactions: pushes and acknowledgements over any queues and partitions, all or nothing.
 
 Invariants: a transaction that is answered with `success` is durable as a whole; of one that isn't, nothing
 happened. It is fenced by the leases of what it acknowledges, also where its client names them only in
@@ -15,17 +15,26 @@ from msgspec import UNSET, UnsetType
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, Verdicts, find, finished, verdicts_of
+from forebay.api.queen.acking import (
+    LEASE_OVER,
+    AckItem,
+    Found,
+    Verdicts,
+    find,
+    finished,
+    verdicts_of,
+)
 from forebay.api.queen.framing import framed_transaction, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
+from forebay.api.queen.judging import Judged, KvOp
+from forebay.api.queen.kv import Refused, apply, checked
 from forebay.api.queen.messages import PushItem
 from forebay.api.queen.pushing import ITEMS_MAX, Piece, count, enter, make_room, pieces_of
 from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
-from forebay.api.queen.scheduling import TRIES, Scheduling
+from forebay.api.queen.scheduling import Scheduling
 from forebay.api.queen.timers import TimerOp
-from forebay.log.seam import VersionConflict
-from forebay.log.values import Appended
+from forebay.log.values import Appended, Record
 from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
 
 OPERATIONS_MAX: Final = 50_000
@@ -42,45 +51,31 @@ class TransactionForm(Body):
     """What is to happen together."""
 
     operations: list[Operation] | UnsetType = UNSET
-    required_leases: list[str] = msgspec.field(default_factory=list)
+    kv: list[KvOp] = msgspec.field(default_factory=list)
+    """What becomes of values along with it."""
     timers: list[TimerOp] = msgspec.field(default_factory=list)
+    """What becomes of timers along with it."""
+    required_leases: list[str] = msgspec.field(default_factory=list)
+
+
+class _Aborted(Exception):  # noqa: N818 - what became of a transaction
+    """Nothing happens, and why."""
 
 
 async def transaction(call: Call) -> Answer:
     """Push and acknowledge, all or nothing."""
     form, counts = await _read(call)
-    operations = _checked(form)
-    id, desk = fresh_uuid(), call.desk
-    acks = [operation for operation in operations if operation.type == "ack"]
-    found = await find(call, acks)
-    _fence(call, found, form.required_leases)
-    for one in found:
-        if one.error is not None:
-            return Answer(_failed(id, operations, f"ACK operation failed: {one.error}"))
-    scheduling = Scheduling(call, form.timers)
-    await scheduling.prepare()
-    pieces = await pieces_of(call, [item for op in operations for item in _items(op)])
-    verdicts = verdicts_of(desk, found)
-    if verdicts.release or any(one.error for one in found):
-        return Answer(_failed(id, operations, "ACK operation failed: only completed, failed and dlq can be"))
+    operations, id = _checked(form), fresh_uuid()
     try:
-        await make_room(desk, pieces)
-    except Full as error:
-        return Answer(_failed(id, operations, error.message))
-    await _make_way(call, pieces)
-    await enter(desk, pieces)
-    try:
-        appended, timers = await _commit(call, pieces, verdicts, scheduling)
-    except LeaseLost:
-        return Answer(_failed(id, operations, f"ACK operation failed: {LEASE_OVER}"))
-    except Conflict as error:
-        return Answer(_failed(id, operations, error.message))
-    finished(call, found)
-    for answer in appended:
-        count(call, answer)
-    results = await _results(call, operations, found, pieces, appended)
-    results += [{"type": "timer", "success": True, "error": None, **one} for one in timers]
-    return Answer({"transactionId": id, "success": True, **(_counted if counts else _indexed)(results)})
+        if form.kv:
+            call.key.check("take")
+            checked(form.kv, in_transaction=True)
+        answer = await _transact(call, form, operations)
+        return Answer({"transactionId": id, **(_counted(answer) if counts else answer)})
+    except Refused as refused:
+        return Answer(refused.answer, status=refused.status)
+    except _Aborted as aborted:
+        return Answer(_failed(id, operations, str(aborted)))
 
 
 async def _read(call: Call) -> tuple[TransactionForm, bool]:
@@ -97,46 +92,91 @@ async def _read(call: Call) -> tuple[TransactionForm, bool]:
     return form, framed.counts
 
 
-def _indexed(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    return {"results": [{"index": index, **one} for index, one in enumerate(results)]}
-
-
-def _counted(results: Sequence[dict[str, Any]]) -> dict[str, Any]:
+def _counted(answer: dict[str, Any]) -> dict[str, Any]:
     """Pushes and acknowledgements as numbers, the rest as it is."""
+    results = answer["results"]
     pushed = [one for one in results if one["type"] == "push"]
     duplicate = sum(one["duplicate"] for one in pushed)
     acked = sum(one["type"] == "ack" for one in results)
     rest = [one for one in results if one["type"] not in ("push", "ack")]
-    return {"pushed": len(pushed) - duplicate, "duplicate": duplicate, "acked": acked, "results": rest}
+    numbers = {"pushed": len(pushed) - duplicate, "duplicate": duplicate, "acked": acked}
+    return {**answer, **numbers, "results": rest}
 
 
-async def _commit(
-    call: Call, pieces: Sequence[Piece], verdicts: Verdicts, scheduling: Scheduling
-) -> tuple[list[Appended], list[dict[str, Any]]]:
-    """Write all of it; again, when a timer changed meanwhile, since then nothing was written."""
-    now = call.context.clock.now()
-    blocks = [(piece.queue, Block.of(piece.messages, created_at=now)) for piece in pieces]
-    for _ in range(TRIES):
-        planned = await scheduling.plan()
-        try:
-            appended = await call.desk.store.transact(
+async def _transact(call: Call, form: TransactionForm, operations: Sequence[Operation]) -> dict[str, Any]:
+    found = await _found(call, form, operations)
+    scheduling = Scheduling(call, form.timers)
+    await scheduling.prepare()
+    pieces = await pieces_of(call, [item for op in operations for item in _items(op)])
+    verdicts = verdicts_of(call.desk, found)
+    if verdicts.release or any(one.error for one in found):
+        raise _Aborted("ACK operation failed: only completed, failed and dlq can be")
+    try:
+        await make_room(call.desk, pieces)
+        await _make_way(call, pieces)
+        await enter(call.desk, pieces)
+        judged, appended, timers = await _write(call, form.kv, verdicts, pieces, scheduling)
+    except LeaseLost:
+        raise _Aborted(f"ACK operation failed: {LEASE_OVER}") from None
+    except (Full, Conflict) as error:
+        raise _Aborted(error.message) from None
+    before = sum(len(_items(op)) if op.type == "push" else 1 for op in operations)
+    if judged.failed is not None:
+        return _precondition(judged.failed, before)
+    finished(call, found)
+    for answer in appended:
+        count(call, answer)
+    results = await _results(call, operations, found, pieces, appended)
+    results += [{**result, "index": before + result["index"], "type": "kv"} for result in judged.results]
+    results += [
+        {"index": len(results) + place, "type": "timer", "success": True, "error": None, **one}
+        for place, one in enumerate(timers)
+    ]
+    return {"success": True, "results": results}
+
+
+async def _found(call: Call, form: TransactionForm, operations: Sequence[Operation]) -> list[Found]:
+    """What is acknowledged; none of it may be missing."""
+    found = await find(call, [operation for operation in operations if operation.type == "ack"])
+    _fence(call, found, form.required_leases)
+    for one in found:
+        if one.error is not None:
+            raise _Aborted(f"ACK operation failed: {one.error}")
+    return found
+
+
+async def _write(
+    call: Call,
+    ops: Sequence[KvOp],
+    verdicts: Verdicts,
+    pieces: Sequence[Piece],
+    scheduling: Scheduling,
+) -> tuple[Judged, list[Appended], list[dict[str, Any]]]:
+    """All of it in one write; again where somebody else wrote one of the values or timers meanwhile."""
+    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
+    appended: list[Appended] = []
+
+    timers: list[dict[str, Any]] = []
+
+    async def write(records: Sequence[Record]) -> None:
+        async def commit(more: Sequence[Record]) -> None:
+            appended[:] = await call.desk.store.transact(
                 blocks,
                 done=verdicts.done,
                 retry=verdicts.retry,
                 bury=verdicts.bury,
-                records=planned.records,
+                records=[*records, *more],
             )
-        except VersionConflict:
-            continue
-        scheduling.done()
-        return appended, planned.results
-    raise Conflict("others change these timers all the time", hint="try again")
+
+        timers[:] = await scheduling.run(commit)
+
+    return await apply(call, ops, write, always=True), appended, timers
 
 
 def _checked(form: TransactionForm) -> list[Operation]:
     if isinstance(form.operations, UnsetType):
         raise Rejected("operations array required", hint='send {"operations": [...]}')
-    if not form.operations and not form.timers:
+    if not (form.operations or form.kv or form.timers):
         raise Rejected("operations array cannot be empty", hint="push or acknowledge something")
     if len(form.operations) > OPERATIONS_MAX:
         raise Rejected("too many operations", hint=f"send up to {OPERATIONS_MAX} at once")
@@ -148,6 +188,13 @@ def _checked(form: TransactionForm) -> list[Operation]:
             text = f"operations[{index}] needs transactionId and partitionId"
             raise Rejected(text, hint="send what came with the message")
     return form.operations
+
+
+def _precondition(failed: dict[str, Any], before: int) -> dict[str, Any]:
+    """What is told when a value was not as it had to be; places count all results, values' last."""
+    error = f"a precondition on a value was not met: {failed['kvReason']}"
+    place = before + failed["failedIndex"]
+    return {**failed, "failedIndex": place, "error": error, "results": []}
 
 
 def _items(operation: Operation) -> Sequence[PushItem]:
@@ -232,7 +279,7 @@ async def _results(
         for _ in _items(operation):
             results.append(pushed[item])
             item += 1
-    return results
+    return [{"index": index, **result} for index, result in enumerate(results)]
 
 
 ROUTES: Final = (

@@ -20,7 +20,7 @@ from forebay.api.queen.sealing import read_seal
 from forebay.api.rate import RateLimits
 from forebay.api.serving import HttpServer, listen
 from forebay.api.settings import check_exposure
-from forebay.app.configuring import Loaded, declare_settings, file_faults, load_from, misconfigured
+from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import open_embedded
 from forebay.app.settings import Settings
@@ -30,17 +30,12 @@ from forebay.spool.disk import RealDisk
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
 
-__all__ = ["declare_serve", "serve"]
+__all__ = ["serve"]
 
 logger: Final = logging.getLogger("forebay.app")
 _SWITCH_SECONDS: Final = 0.0005
 """How long a thread waits for the interpreter: SQLite's asks for it several times in a commit, and whoever
 pushes waits for that."""
-
-
-def declare_serve(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `forebay serve`."""
-    declare_settings(parser)
 
 
 def serve(arguments: argparse.Namespace) -> int:

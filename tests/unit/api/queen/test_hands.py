@@ -1,0 +1,26 @@
+"""What is out with Queen's clients, and what isn't any more."""
+
+from __future__ import annotations
+
+from forebay.api.queen.hands import Hands, place_of
+from forebay.store.values import Task
+from forebay.warm.values import Lease
+
+
+def task(id: int, queue: int = 1, partition: str = "p") -> Task:
+    lease = Lease(1, "epoch", 1, 1, id, 1, 0, 0, None, partition)
+    return Task(id, queue, b"", 0, 0, 0, None, lease, 100, partition, f"t{id}")
+
+
+def test_what_is_out_of_a_group_is_forgotten_by_group_and_partition() -> None:
+    hands = Hands()
+    hands.give("l1", "g", [task(1), task(2, partition="other")])
+    hands.give("l2", "h", [task(3)])
+    hands.give("l3", "g", [task(4, queue=2)])
+    hands.forget(1, "g", "p")
+    assert not hands.is_out(place_of(task(1), "g"))
+    assert hands.is_out(place_of(task(2, partition="other"), "g"))
+    hands.forget(1, "g")
+    assert hands.hand("l1") is None
+    assert hands.is_out(place_of(task(3), "h"))
+    assert hands.is_out(place_of(task(4, queue=2), "g"))
