@@ -18,11 +18,11 @@ from forebay.api.calls import Call
 from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
+from forebay.api.queen.pushing import Piece, count, enter, pieces_of, room_for
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
+from forebay.model import Conflict, Full, LeaseLost, Rejected
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -47,7 +47,7 @@ async def transaction(call: Call) -> Answer:
     operations = _checked(form)
     id, desk = fresh_uuid(), call.desk
     acks = [operation for operation in operations if operation.type == "ack"]
-    found = await find(call, acks)
+    found = await find(call, acks, leases=form.required_leases)
     _fence(call, found, form.required_leases)
     for one in found:
         if one.error is not None:
@@ -56,17 +56,16 @@ async def transaction(call: Call) -> Answer:
     verdicts = verdicts_of(desk, found)
     if verdicts.release or any(one.error for one in found):
         return Answer(_failed(id, operations, "ACK operation failed: only completed, failed and dlq can be"))
-    try:
-        await make_room(desk, pieces)
-    except Full as error:
-        return Answer(_failed(id, operations, error.message))
     await _make_way(call, pieces)
     await enter(desk, pieces)
-    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
+    blocks = [(piece.queue, piece.block) for piece in pieces]
     try:
-        appended = await desk.store.transact(
-            blocks, done=verdicts.done, retry=verdicts.retry, bury=verdicts.bury
-        )
+        async with room_for(desk, pieces):
+            appended = await desk.store.transact(
+                blocks, done=verdicts.done, retry=verdicts.retry, bury=verdicts.bury
+            )
+    except Full as error:
+        return Answer(_failed(id, operations, error.message))
     except LeaseLost:
         return Answer(_failed(id, operations, f"ACK operation failed: {LEASE_OVER}"))
     except Conflict as error:

@@ -24,3 +24,25 @@ def test_what_is_out_of_a_group_is_forgotten_by_group_and_partition() -> None:
     assert hands.hand("l1") is None
     assert hands.is_out(place_of(task(3), "h"))
     assert hands.is_out(place_of(task(4, queue=2), "g"))
+
+
+def test_leases_that_are_settled_leave_nothing_behind() -> None:
+    hands = Hands()
+    for id in range(20_000):
+        hands.give(f"l{id}", "g", [task(id + 1)])
+        hands.extended(f"l{id}", 1_000)
+        hands.settled([place_of(task(id + 1), "g")])
+    assert len(hands) == len(hands.leases) == 0
+    assert len(hands._deadlines) < 2_000
+
+
+def test_a_lease_that_is_kept_is_found_in_time_among_many_that_are_settled() -> None:
+    hands = Hands()
+    hands.give("kept", "g", [task(1)])
+    for id in range(5_000):
+        hands.give(f"l{id}", "g", [task(id + 2)])
+        hands.settled([place_of(task(id + 2), "g")])
+    hands.prune(100)
+    assert hands.hand("kept") is not None
+    hands.prune(60_000_102)
+    assert hands.hand("kept") is None
