@@ -1,78 +1,67 @@
-"""Two servers on one database, with clients that go from one to the other."""
+"""Two servers on one log: what is done by hand on one holds on the other."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
-from tests.integration.queen.calling import Caller, until
-from tests.queen.wire import Client, datas
-from tests.servers import ForebayServer
+from tests.queen.wire import Client
+from tests.servers import ForebayServer, PostgresServer
+
+Name = Callable[[str], str]
 
 
-@pytest.fixture
-def servers(postgres_dsn: str) -> Iterator[tuple[ForebayServer, ForebayServer]]:
-    """Give two of them."""
-    with ForebayServer(postgres_dsn) as one, ForebayServer(postgres_dsn) as other:
-        yield one, other
+@pytest.fixture(scope="module")
+def pair(postgres_server: PostgresServer) -> Iterator[tuple[Client, Client]]:
+    """Give clients of two servers."""
+    dsn = postgres_server.create_database()
+    try:
+        with ForebayServer(dsn) as one, ForebayServer(dsn) as other:
+            yield Client(one), Client(other)
+    finally:
+        postgres_server.drop_database(dsn)
 
 
-def _transaction(client: Client, message: Any, lease: str) -> Any:
-    """Forward a message, as clients do: they name the lease for the whole."""
-    ack = {key: message[key] for key in ("transactionId", "partitionId")}
-    operations = [
-        {"type": "push", "items": [{"queue": "out", "payload": message["data"]}]},
-        {"type": "ack", **ack, "status": "completed"},
-    ]
-    body = {"operations": operations, "requiredLeases": [lease]}
-    return client.ask("POST", "/api/v1/transaction", body).json()
+def path_of(message: Any, verb: str = "") -> str:
+    return f"/api/v1/messages/{message['partitionId']}/{message['transactionId']}{verb}"
 
 
-def test_who_lost_a_lease_changes_nothing_by_another_server(
-    servers: tuple[ForebayServer, ForebayServer],
+@pytest.mark.parametrize("how", ["seek", "delete"])
+def test_a_lease_from_before_a_seek_is_over_on_every_server(
+    pair: tuple[Client, Client], name: Name, how: str
 ) -> None:
-    one, other = map(Client, servers)
-    one.configure("q", leaseTime=1, retryDelay=0)
-    one.push("q", "x")
-    (late,) = one.pop("q")["messages"]
-    (current,) = one.pop("q", wait="true", timeout=20_000)["messages"]
-    assert current["retryCount"] == 1
-    assert not _transaction(other, late, late["leaseId"])["success"]
-    assert not _transaction(other, late, "no lease at all")["success"]
-    assert other.pop("out")["messages"] == []
-    one.configure("q", leaseTime=60)
-    assert _transaction(other, current, current["leaseId"])["success"]
-    assert datas(other.pop("out")) == ["x"]
+    one, other = pair
+    queue, group = name("q"), name("g")
+    one.push(queue, "a")
+    (message,) = one.pop(queue, consumerGroup=group)["messages"]
+    where = f"/api/v1/consumer-groups/{group}/queues/{queue}"
+    if how == "seek":
+        body = {"timestamp": "2020-01-01T00:00:00Z"}
+        assert one.ask("POST", f"{where}/seek", body).json()["success"] is True
+    else:
+        assert one.ask("DELETE", where).json()["success"] is True
+    (again,) = one.pop(queue, consumerGroup=group, wait="true", timeout=10_000)["messages"]
+    (late,) = other.ack(message, group=group)
+    assert (late["success"], late["error"]) == (False, "Invalid or expired lease")
+    (good,) = other.ack(again, group=group)
+    assert good["success"] is True
 
 
-def test_a_queue_that_another_server_made_anew_is_popped_and_acknowledged_everywhere(
-    servers: tuple[ForebayServer, ForebayServer],
-) -> None:
-    one, other = map(Client, servers)
-    one.push("q", 1, partition="p")
-    assert datas(other.pop("q", consumerGroup="g")) == [1]
-    assert Caller(servers[0]).ask("DELETE", "/api/v1/resources/queues/q")["existed"]
-    one.configure("q")
-    other.push("q", 2, partition="p")
-    (message,) = other.pop("q", consumerGroup="g")["messages"]
-    assert message["data"] == 2
-    (answer,) = one.ack(message, group="g")
-    assert answer["success"], answer
+def test_what_one_server_has_out_is_deleted_on_the_other(pair: tuple[Client, Client], name: Name) -> None:
+    one, other = pair
+    one.push(name("q"), "a", "b")
+    messages = one.pop(name("q"), batch=2)["messages"]
+    assert other.ask("DELETE", path_of(messages[0])).json()["success"] is True
+    assert [result["success"] for result in one.ack(*messages)] == [False, True]
 
 
-def test_who_waits_at_one_server_gets_what_comes_after_another_made_the_queue_anew(
-    servers: tuple[ForebayServer, ForebayServer],
-) -> None:
-    (one, other), caller = map(Client, servers), Caller(servers[0])
-    one.push("q", "before")
-    one.ack(*one.pop("q", consumerGroup="g")["messages"], group="g")
-    with ThreadPoolExecutor(1) as pool:
-        waiting = pool.submit(one.pop, "q", consumerGroup="g", wait="true", timeout=20_000)
-        until(lambda: caller.waiting() > 0, "somebody waits")
-        assert Caller(servers[1]).ask("DELETE", "/api/v1/resources/queues/q")["existed"]
-        other.configure("q")
-        other.push("q", "after")
-        assert datas(waiting.result()) == ["after"]
+def test_what_waits_on_one_server_is_deleted_on_the_other(pair: tuple[Client, Client], name: Name) -> None:
+    one, other = pair
+    pushed = one.push(name("q"), "a", "b", "c")
+    one.ack(*one.pop(name("q"))["messages"])
+    which = {"partitionId": pushed[1]["partition_id"], "transactionId": pushed[1]["transaction_id"]}
+    assert other.ask("DELETE", path_of(which)).json()["success"] is True
+    (message,) = one.pop(name("q"), wait="true", timeout=20_000, batch=5)["messages"]
+    assert message["data"] == "c"

@@ -225,8 +225,8 @@ async def outcomes_only_in_memory(patch: pytest.MonkeyPatch) -> None:
 async def taken_and_still_ready(patch: pytest.MonkeyPatch) -> None:
     take = MemoryWarm.take
 
-    async def leaky(self: MemoryWarm, *args: Any) -> Any:
-        leased = await take(self, *args)
+    async def leaky(self: MemoryWarm, *args: Any, **options: Any) -> Any:
+        leased = await take(self, *args, **options)
         for piece in leased:
             contents = self._shelves[piece.lease.group]
             lane = contents.lanes[contents.lane_key(piece.parcel)]
@@ -258,7 +258,7 @@ async def attempts_that_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 async def partitions_with_several_workers(patch: pytest.MonkeyPatch) -> None:
-    def take(self: _Contents, count: int) -> list[Any]:
+    def take(self: _Contents, count: int, _: int | None) -> list[Any]:
         return [run for lane in list(self.lanes.values()) for run in lane.cut(count)]
 
     patch.setattr(_Contents, "_take_partitions", take)

@@ -9,13 +9,16 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
-from forebay.log.values import Claim
+import msgspec
+
+from forebay.log.values import Claim, Settlement
 from forebay.model import bitmap
+from forebay.store.unpacking import defer
 from forebay.store.values import Ticket
 from forebay.warm.values import Lease
 
-ASKED_STEP: Final = 1_000
-"""So many messages are asked for at once."""
+ASKED_STEP: Final = 100
+"""So many messages are asked for at once, since their blocks come along."""
 
 
 def tickets_of(claims: Iterable[Claim], ids: Iterable[int], since: int, epoch: str) -> dict[int, Ticket]:
@@ -46,6 +49,31 @@ def late_of(
         elif finished := done.get(lease.claim, set()).intersection(offsets):
             late[lease] = sorted(finished)
     return late
+
+
+def rest_of(
+    claims: Iterable[Claim], due: Mapping[str, int], held: Mapping[Lease, Sequence[int]]
+) -> list[Settlement]:
+    """What of claims of an ordered queue is with nobody and goes back with what is held, by partition.
+
+    It is on the shelf of the server that has the claim, which notices when it wants to hand it out.
+    """
+    settled = {(lease.claim, o) for lease, offsets in held.items() for o in offsets}
+    found = []
+    for claim in claims:
+        left = bitmap.minus(bitmap.full(claim.count), bitmap.union(claim.done, claim.handed))
+        offsets = [o for o in bitmap.indexes(left) if (claim.token, o) not in settled]
+        due_at = due[claim.block.partition or ""]
+        if offsets:
+            deferred = tuple(defer(offsets, due_at, claim.attempts, claim.prev_start_time))
+            found.append(claim.settle(deferred=deferred))
+    return found
+
+
+def without_body(claim: Claim) -> Claim:
+    """A claim of which only the bitmaps are needed."""
+    replace = msgspec.structs.replace
+    return replace(claim, block=replace(claim.block, body=b""))
 
 
 def _lease_of(claim: Claim, epoch: str) -> Lease:

@@ -7,17 +7,17 @@ nothing until it is concluded, and it is concluded after the log has taken all o
 
 from __future__ import annotations
 
-from collections.abc import Awaitable, Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
 from typing import Final
 
 from forebay.log.seam import Log, LogAway
 from forebay.log.values import Claim, Group, Mark, QueueSettings, Settlement
 from forebay.model import Clock, Message, Unavailable, UnknownGroup, bitmap, mint
-from forebay.store.elsewhere import ASKED_STEP, late_of, tickets_of
+from forebay.store.elsewhere import ASKED_STEP, late_of, rest_of, tickets_of, without_body
 from forebay.store.giving_up import without_start
 from forebay.store.handing import lost_of, unmark, wanted_of
+from forebay.store.plans import Plan
 from forebay.store.settling import Verdict, expiry_of, nameless, settlement_of, singly, withdrawal_of
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
@@ -40,19 +40,6 @@ OUT_MAX: Final = 1_000
 _Wanted = Mapping[Lease, Sequence[int]]
 _Recalled = tuple[Mapping[Lease, Mapping[int, Message]], Collection[Lease]]
 _Recall = Callable[[_Wanted], Awaitable[_Recalled]]
-
-
-@dataclass(slots=True)
-class Plan:
-    """What is said of tasks of one tier: the log is to be told, and then the shelf."""
-
-    tier: Tier
-    held: dict[Lease, list[int]]
-    settlements: dict[Lease, Settlement]
-    returning: dict[Lease, str]
-    """The partition of each lease of which something goes back."""
-    lost: list[int]
-    """The ids of tasks that are no longer held: the rest is about the others."""
 
 
 class Settler:
@@ -114,29 +101,71 @@ class Settler:
             if not expired:
                 return
             now = self._clock.now()
-            await self._commit(
-                tier,
-                wanted_of(expired),
-                {piece.lease: expiry_of(piece, now, self.settings) for piece in expired},
-                {piece.lease: piece.parcel.partition or "" for piece in expired},
-            )
+            settlements = {piece.lease: expiry_of(piece, now, self.settings) for piece in expired}
+            returning = {piece.lease: piece.parcel.partition or "" for piece in expired}
+            await self._commit(Plan(tier, wanted_of(expired), settlements, returning))
 
     async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
         """What is to be committed, for whoever commits it together with other things."""
         return [await self._plan(tier, mine, self._recall_now) for tier, mine in self._tiers.split(verdicts)]
 
-    async def conclude(self, plan: Plan) -> None:
+    async def take_along(self, plan: Plan) -> None:
+        """Add to a plan what has to go back after what goes back by it: the rest of its partitions.
+
+        It is withdrawn from the shelf. What has become of the plan is to be said then, in any case:
+        `conclude`, `undo` or `doubt`. It must be in one write with the plan: where both are of one claim, the
+        log can't tell which comes first.
+        """
+        if not plan.tier.shelf.ordered or not plan.returning:
+            return
+        due = self._due_of(plan.settlements, plan.returning)
+        for partition, due_at in due.items():
+            for piece in await self._withdraw(plan.tier, partition):
+                plan.rest[piece.lease] = (piece, due_at)
+        elsewhere = [lease for lease in plan.returning if lease.epoch == self._elsewhere]
+        if elsewhere:
+            claims = [without_body(claim) async for claim in self._claims(elsewhere)]
+            plan.beyond = rest_of(claims, due, plan.gone())
+        self._returned([*plan.returning, *plan.rest])
+
+    async def conclude(self, plan: Plan, *, again: bool) -> None:
         """All that was planned is in the log: take it off the shelf.
 
-        Where it doesn't come so far, the leases expire, and the log says that they were settled.
+        Where it doesn't come so far, the leases expire, and the log says that they were settled. When the
+        commit may have been told `again`, it may have had another rest.
         """
-        rest = await self._take_along(plan)
-        await self._forget(plan.tier, {**plan.held, **rest}, plan.settlements.values())
+        if again:
+            self.doubt(plan)
+            with suppress(Unavailable):
+                await self.pay()
+        await self._forget(plan.tier, plan.gone(), plan.told())
+
+    async def undo(self, plan: Plan) -> None:
+        """The log has refused a plan: what was withdrawn for it is ready again, or at least in the log."""
+        if not plan.rest:
+            return
+        ready = [piece for piece, _ in plan.rest.values() if piece.parcel.block is not None]
+        try:
+            await plan.tier.warm.release(plan.tier.shelf, wanted_of(ready))
+        except WarmAway:
+            self._tiers.fall_back()
+        for piece in ready:
+            del plan.rest[piece.lease]
+        self._readied(len(ready))
+        self.doubt(plan)  # what was noted isn't any more
+
+    async def give_back(self, plan: Plan) -> None:
+        """The log has refused a plan, perhaps for what was withdrawn for it: that goes back on its own."""
+        self.doubt(plan)
+        await self.pay()
 
     def doubt(self, plan: Plan) -> None:
-        """Nobody knows whether what was planned is in the log: what may have gone back is waited for."""
-        if plan.tier.shelf.ordered:
-            self._returned(plan.returning)
+        """Nobody knows whether a plan is in the log: what was withdrawn is said again until it has heard."""
+        if plan.rest:
+            now = self._clock.now()
+            owed = {lease: (withdrawal_of(p, now), p.offsets()) for lease, (p, _) in plan.rest.items()}
+            self._owed.update(owed)
+            self._later(1.0)
 
     async def drop_late(self, plan: Plan) -> list[int]:
         """Take off the shelf what the log no longer lets us settle, of a plan that it refused; the ids."""
@@ -161,10 +190,8 @@ class Settler:
     async def _late(self, held: _Wanted) -> dict[Lease, list[int]]:
         """What of this the log no longer lets us settle."""
         sizes = {lease.claim: lease.count for lease in held}
-        tokens, claims = sorted(sizes), list[Claim]()
         try:
-            for begin in range(0, len(tokens), RECALLED_STEP):
-                claims += await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP])
+            claims = [without_body(claim) async for claim in self._claims(held)]
         except UnknownGroup:
             return {lease: list(offsets) for lease, offsets in held.items()}
         missing = sorted(sizes.keys() - {claim.token for claim in claims})
@@ -192,9 +219,7 @@ class Settler:
 
     async def _settle(self, tier: Tier, verdicts: Mapping[Lease, Verdict]) -> list[int]:
         plan = await self._plan(tier, verdicts, self._recall_or_wait)
-        if not plan.held:
-            return plan.lost
-        return plan.lost + await self._commit(tier, plan.held, plan.settlements, plan.returning)
+        return [*plan.lost, *(await self._commit(plan) if plan.held else ())]
 
     async def _plan(self, tier: Tier, verdicts: Mapping[Lease, Verdict], recall: _Recall) -> Plan:
         wanted = {lease: v.offsets() for lease, v in verdicts.items()}
@@ -236,17 +261,22 @@ class Settler:
 
     async def _recall(self, needed: Mapping[Lease, Sequence[int]]) -> dict[Lease, dict[int, Message]]:
         """The messages of leases, from the log; what is no longer held isn't there."""
-        tokens = sorted({lease.claim for lease in needed})
         found: dict[Lease, dict[int, Message]] = {}
-        for begin in range(0, len(tokens), RECALLED_STEP):
-            claims = await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP])
-            blocks = {(claim.token, claim.first, claim.count): claim for claim in claims}
-            for lease, offsets in needed.items():
-                claim = blocks.get((lease.claim, lease.first, lease.count))
-                if claim is not None:
-                    block, start = claim.block.decode(checked=True), claim.first - claim.block.first
-                    found[lease] = {o: without_start(block.message(start + o)) for o in offsets}
+        by_claim: dict[tuple[int, int, int], list[Lease]] = {}
+        for lease in needed:
+            by_claim.setdefault((lease.claim, lease.first, lease.count), []).append(lease)
+        async for claim in self._claims(needed):
+            block, start = claim.block.decode(checked=True), claim.first - claim.block.first
+            for lease in by_claim.get((claim.token, claim.first, claim.count), ()):
+                found[lease] = {o: without_start(block.message(start + o)) for o in needed[lease]}
         return found
+
+    async def _claims(self, leases: Iterable[Lease]) -> AsyncIterator[Claim]:
+        """The claims of leases, as the log has them now, of which a few are in memory at a time."""
+        tokens = sorted({lease.claim for lease in leases})
+        for begin in range(0, len(tokens), RECALLED_STEP):
+            for claim in await self._log.recall(self._group, tokens[begin : begin + RECALLED_STEP]):
+                yield claim
 
     async def _held_of(self, tier: Tier, wanted: _Wanted) -> dict[Lease, list[int]]:
         here = wanted if self._elsewhere is None else self._here(wanted)
@@ -262,39 +292,21 @@ class Settler:
         """What a shelf of ours may hold."""
         return {lease: offsets for lease, offsets in wanted.items() if lease.epoch != self._elsewhere}
 
-    async def _commit(
-        self,
-        tier: Tier,
-        wanted: Mapping[Lease, Sequence[int]],
-        settlements: Mapping[Lease, Settlement],
-        returning: Mapping[Lease, str],
-    ) -> list[int]:
-        """Commit settlements, then take their messages off the shelf; returns the ids that came too late.
-
-        In an ordered queue the rest of a partition goes back along with what goes back of it: `returning`
-        says the partition of each lease of which something does.
-        """
-        rest: dict[Lease, tuple[Settlement, list[int]]] = {}
+    async def _commit(self, plan: Plan) -> list[int]:
+        """Carry out a plan; returns the ids of tasks that came too late. The others are settled."""
         try:
-            if tier.shelf.ordered:
-                for partition, due_at in self._due_of(settlements, returning).items():
-                    for piece in await self._withdraw(tier, partition):
-                        rest[piece.lease] = (withdrawal_of(piece, due_at), piece.offsets())
-                self._returned([*returning, *rest])
-            everything = [*settlements.values(), *(settlement for settlement, _ in rest.values())]
+            await self.take_along(plan)
+            everything = plan.told()
             receipt = await self._log.commit(settlements=everything, id=mint())
         except BaseException:
-            if rest:  # the shelf has forgotten some of it: it is said again until the log has heard
-                self._owed.update(rest)
-                self._later(1.0)
+            self.doubt(plan)
             raise
-        gone = {**wanted, **{lease: offsets for lease, (_, offsets) in rest.items()}}
         late: list[int] = []
         if receipt.conflicts:
-            asked = {lease.first + offset for lease, offsets in wanted.items() for offset in offsets}
+            asked = {lease.first + offset for lease, offsets in plan.held.items() for offset in offsets}
             found = await self._settle_singly([everything[i] for i in receipt.conflicts])
             late = [task_id for task_id in found if task_id in asked]  # what was withdrawn is nobody's
-        await self._forget(tier, gone, everything)
+        await self._forget(plan.tier, plan.gone(), everything)
         return late
 
     async def _forget(self, tier: Tier, gone: _Wanted, settlements: Iterable[Settlement]) -> None:
@@ -309,33 +321,6 @@ class Settler:
         due = [d.due_at for s in settlements for d in s.deferred]
         if due:
             self._come_due(min(due), ())
-
-    async def _take_along(self, plan: Plan) -> dict[Lease, list[int]]:
-        """Send the rest of the partitions of which something went back after it; what went, by lease.
-
-        By a write of its own, which may fail alone: what was planned stands. Until the shelf has heard of
-        that, the partition is out, and afterwards the log refuses to let the rest overtake.
-        """
-        rest: dict[Lease, tuple[Settlement, list[int]]] = {}
-        if not plan.tier.shelf.ordered or not plan.returning:
-            return {}
-        self._returned(plan.returning)
-        try:
-            for partition, due_at in self._due_of(plan.settlements, plan.returning).items():
-                for piece in await self._withdraw(plan.tier, partition):
-                    rest[piece.lease] = (withdrawal_of(piece, due_at), piece.offsets())
-            self._returned(rest)
-            told = [settlement for settlement, _ in rest.values()]
-            receipt = await self._log.commit(settlements=told, id=mint())
-            if receipt.conflicts:
-                await self._settle_singly([told[i] for i in receipt.conflicts])
-        except BaseException as error:
-            self._owed.update(rest)
-            self._later(1.0)
-            if not isinstance(error, Unavailable):
-                raise
-            return {}
-        return {lease: offsets for lease, (_, offsets) in rest.items()}
 
     def _due_of(
         self, settlements: Mapping[Lease, Settlement], returning: Mapping[Lease, str]
@@ -367,7 +352,10 @@ class Settler:
             return
         owed, self._owed = self._owed, {}
         try:
-            await self._log.commit(settlements=[s for s, _ in owed.values()], id=mint())
+            receipt = await self._log.commit(settlements=[s for s, _ in owed.values()], id=mint())
+            if receipt.conflicts:
+                refused = [list(owed)[i] for i in receipt.conflicts]
+                await self._pay_in_part({lease: owed[lease] for lease in refused})
         except BaseException:
             self._owed.update(owed)
             raise
@@ -376,6 +364,19 @@ class Settler:
                 await tier.warm.finish(tier.shelf, mine)
         partitions = {lease.partition or "" for lease in owed}
         self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred), partitions)
+
+    async def _pay_in_part(self, owed: Mapping[Lease, tuple[Settlement, list[int]]]) -> None:
+        """Say again of each what the log has not heard, where it has heard some of it."""
+        late = await self._late({lease: offsets for lease, (_, offsets) in owed.items()})
+        parts = [
+            part
+            for lease, (settlement, offsets) in owed.items()
+            if len(late.get(lease, ())) < len(offsets)
+            for part in singly(settlement)
+            if part.deferred[0].offset not in late.get(lease, ())
+        ]
+        if parts:
+            await self._log.commit(settlements=parts, id=mint())
 
     async def _release(self, wanted: Mapping[Lease, Sequence[int]]) -> list[int]:
         """Make tasks of an unordered queue ready again, unused; returns the ids whose lease was lost."""

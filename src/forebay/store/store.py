@@ -479,7 +479,7 @@ class LogStore:
         transaction = Transaction(self.log, appends, records, id)
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
-            transaction.add(window, await window.plan(mine))
+            transaction.add(window, await window.settler.plan(mine))
         receipt = await transaction.commit()
         for append, appended in zip(appends, receipt.appended, strict=True):
             self._remember(append, appended)

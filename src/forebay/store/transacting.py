@@ -14,9 +14,11 @@ from forebay.log.values import Append, Receipt, Record, Settlement
 from forebay.model import Conflict, Corrupt, ForebayError, LeaseLost, Rejected, Unavailable, bitmap
 from forebay.model.identity import ID_BYTES
 from forebay.store.asking import listed
-from forebay.store.settler import Plan
+from forebay.store.plans import Plan
 from forebay.store.window import Window
 
+TRIES: Final = 3
+"""How often it is tried when the log refuses something that only goes back along."""
 _NO_TOKEN: Final = -1
 """Of no claim, ever."""
 
@@ -45,23 +47,64 @@ class Transaction:
         receipt = await self._write_before(lost) if lost else await self._write()
         for window, plan in self._plans:
             if plan.held:
-                await window.conclude(plan)
+                await window.conclude(plan, again=self._id is not None)
         return receipt
 
     async def _write(self) -> Receipt:
-        settlements = [settlement for _, plan in self._plans for settlement in plan.settlements.values()]
+        tries = TRIES
+        while True:
+            tries -= 1
+            try:
+                return await self._try()
+            except Conflict as conflict:
+                try:
+                    await self._answer(conflict, last=not tries)
+                except BaseException:
+                    self._doubt()
+                    raise
+
+    async def _try(self) -> Receipt:
         try:
-            return await self._commit(settlements)
-        except Conflict as conflict:
-            lost = await self._late(conflict) if type(conflict) is Conflict else ()
-            if not lost:
-                raise  # a block id that was used otherwise, or the version of a record
-            raise _lost(lost) from conflict
-        except BaseException as error:
-            if isinstance(error, Unavailable) or not isinstance(error, ForebayError):
-                for window, plan in self._plans:
-                    window.doubt(plan)
+            for window, plan in self._plans:
+                await window.settler.take_along(plan)
+            return await self._commit([settlement for _, plan in self._plans for settlement in plan.told()])
+        except Conflict:
             raise
+        except BaseException as error:
+            if isinstance(error, ForebayError) and not isinstance(error, Unavailable):
+                await self._undo()
+            self._doubt()
+            raise
+
+    async def _answer(self, conflict: Conflict, *, last: bool) -> None:
+        """Raise what the caller is told, unless it may only be about what was to go back along."""
+        is_known = type(conflict) is not Conflict  # the version of a record
+        late = [] if is_known else await self._late(conflict)
+        along = any(plan.rest or plan.beyond for _, plan in self._plans)
+        if late or is_known or last or not along:
+            await self._undo()
+            raise _lost(late) if late else conflict
+        try:
+            for window, plan in self._plans:
+                await window.settler.give_back(plan)
+        except Unavailable:
+            raise conflict from None  # that nothing was written is known
+        self._forget_rest()
+
+    async def _undo(self) -> None:
+        """The log has refused it: what was withdrawn for it goes back."""
+        for window, plan in self._plans:
+            await window.settler.undo(plan)
+        self._forget_rest()
+
+    def _doubt(self) -> None:
+        """What was withdrawn for it, and has not gone back, does so later."""
+        for window, plan in self._plans:
+            window.settler.doubt(plan)
+
+    def _forget_rest(self) -> None:
+        for _, plan in self._plans:
+            plan.rest, plan.beyond = {}, []
 
     async def _write_before(self, lost: Sequence[int]) -> Receipt:
         """Leases are lost: that is what a call finds that has been carried out before, under its id.
@@ -84,7 +127,9 @@ class Transaction:
 
     async def _late(self, conflict: Conflict) -> list[int]:
         try:
-            return [task_id for window, plan in self._plans for task_id in await window.drop_late(plan)]
+            return [
+                task_id for window, plan in self._plans for task_id in await window.settler.drop_late(plan)
+            ]
         except (Unavailable, Corrupt):
             raise conflict from None  # nothing was written: that is known, if not whose fault it is
 

@@ -3,7 +3,10 @@
 Invariants: a message is handed out only after the log has noted that it is (`mark`), which it refuses to
 what would overtake others of its partition, however it came to the shelf; an outcome is in
 the log before the shelf forgets the message; whatever comes back, comes back through the log, but for
-what is released unused in an unordered queue; whoever waits is woken by an event, never by the tick.
+what is released unused in an unordered queue; whoever waits is woken by an event, never by the tick. What is
+fetched by the name of its partition is leased before anything else moves.
+
+It is long because handing out, filling and time share one state, and must not be seen apart.
 """
 
 from __future__ import annotations
@@ -23,8 +26,9 @@ from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
 from forebay.store.lines import Lines
+from forebay.store.plans import Plan
 from forebay.store.returned import Returned
-from forebay.store.settler import Plan, Settler
+from forebay.store.settler import Settler
 from forebay.store.settling import Verdict, withdrawal_of
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
@@ -507,22 +511,15 @@ class Window:
         self._demand()
         return lost
 
-    async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
-        """What is to be committed, together with other things; nothing is changed yet."""
-        return await self._settler.plan(verdicts)
+    @property
+    def settler(self) -> Settler:
+        """For whoever commits what it plans together with other things."""
+        return self._settler
 
-    async def conclude(self, plan: Plan) -> None:
+    async def conclude(self, plan: Plan, *, again: bool) -> None:
         """The log has all that was planned: so do the shelves from now on."""
-        await self._settler.conclude(plan)
+        await self._settler.conclude(plan, again=again)
         self._demand()
-
-    def doubt(self, plan: Plan) -> None:
-        """Nobody knows whether the log has what was planned."""
-        self._settler.doubt(plan)
-
-    async def drop_late(self, plan: Plan) -> list[int]:
-        """Take off the shelf what the log no longer lets us settle, of a plan that it refused; the ids."""
-        return await self._settler.drop_late(plan)
 
     async def notice(self) -> None:
         """Take off the shelves what another server has settled."""

@@ -159,6 +159,31 @@ async def test_one_behind_others_that_are_out_is_given_up(embedded_rig: StoreRig
     assert await letters(store) == [(ids[2], "bad")]
 
 
+async def test_what_comes_back_along_counts_no_attempt(embedded_rig: StoreRig) -> None:
+    store = embedded_rig.embedded
+    ids = await block_of(store, *"abc")
+    await store.configure_queue("q", {"retries_max": 0})
+    out = await store.get_task("q", 2)
+    assert await store.bury_message(ids[2], "bad")
+    with pytest.raises(LeaseLost):
+        await store.done_task(out)
+    again = await store.get_task("q", 3) or await store.get_task("q", 3)
+    assert [(task.data, task.attempts) for task in again] == [(b"a", 0), (b"b", 0)]
+    await store.done_task(again)
+
+
+async def test_what_is_delayed_before_one_that_is_given_up_keeps_its_time(embedded_rig: StoreRig) -> None:
+    store = embedded_rig.embedded
+    await pushed(store, *"ab")
+    await store.retry_task(await store.get_task("q", 2), delay=HOUR)
+    ids = await store.put_task("q", b"c", partition="p")
+    assert await store.bury_message(ids[0], "bad")
+    assert await drained(store) == []
+    embedded_rig.clock.advance(seconds=HOUR)
+    await store.tick()
+    assert await drained(store) == ["a", "b"]
+
+
 async def test_what_is_finished_is_left_alone(embedded_rig: StoreRig) -> None:
     store = embedded_rig.embedded
     ids = await pushed(store, *"ab")

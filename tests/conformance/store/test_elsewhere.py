@@ -9,7 +9,7 @@ import pytest
 from forebay.model import LeaseLost, Message
 from forebay.store.store import LogStore
 from forebay.store.values import Burial, Retry, Task, Ticket
-from tests.conformance.steps import block_of, stored
+from tests.conformance.steps import SECOND, block_of, stored
 from tests.conformance.store.rigs import StoreRig
 
 KINDS = pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
@@ -146,6 +146,35 @@ async def test_nobody_drops_what_is_out(rig: StoreRig, *, ordered: bool) -> None
     await one._rounds._keep_up()
     assert [running.count for running in await one.running()] == [2]
     await one.done_task(tasks[1:])
+
+
+async def test_a_retry_elsewhere_keeps_the_order_when_it_is_noticed(rig: StoreRig) -> None:
+    one, other = await two(rig)
+    tasks = await taken(one, ordered=True)
+    found = await tickets(rig, other, tasks)
+    later = rig.clock.now() + 40 * SECOND
+    await other.settle(done=found[:1], retry=[Retry(ticket, later) for ticket in found[1:]])
+    rig.clock.advance(seconds=6)
+    await one._rounds._keep_up()
+    assert [await one.get_task("q"), await other.get_task("q")] == [[], []]
+    rig.clock.advance(seconds=35)
+    await one.tick()
+    await other.tick()
+    assert await rest_of(one) + await rest_of(other) == [(b"1", 1), (b"2", 1), (b"3", 0), (b"4", 0)]
+
+
+async def test_a_retry_elsewhere_keeps_the_order_when_nobody_lives_to_notice(rig: StoreRig) -> None:
+    one, other = await two(rig)
+    tasks = await taken(one, ordered=True)
+    found = await tickets(rig, other, tasks)
+    later = rig.clock.now() + 40 * SECOND
+    await other.transact(done=found[:1], retry=[Retry(ticket, later) for ticket in found[1:]])
+    await rig.kill()
+    await other._rounds._keep_up()
+    assert await other.get_task("q") == []
+    rig.clock.advance(seconds=61)
+    await other.tick()
+    assert await rest_of(other) == [(b"1", 1), (b"2", 1), (b"3", 0), (b"4", 0)]
 
 
 async def test_a_restart_on_a_shared_tier_knows_what_is_out(shared_rig: StoreRig) -> None:

@@ -160,8 +160,8 @@ async def test_what_a_shared_tier_leased_to_somebody_who_is_gone_goes_back(
     assert warm is not None
     original = warm.take
 
-    async def held(*args: Any) -> Any:
-        leased = await original(*args)
+    async def held(*args: Any, **options: Any) -> Any:
+        leased = await original(*args, **options)
         if leased:
             came.set()
             await answered.wait()

@@ -240,25 +240,51 @@ async def test_a_retry_takes_the_rest_of_its_partition_along(rig: StoreRig, stor
     assert await in_turn(store) == [(b"1", 1), (b"3", 0), (b"4", 0), (b"5", 0), (b"late", 0)]
 
 
-async def test_the_rest_of_a_partition_follows_when_the_log_failed_in_between(
+async def test_a_retry_later_and_the_rest_of_its_block_are_in_order_after_a_crash(
     rig: StoreRig, store: LogStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     tasks = await taken(store, 2, more=2, ordered=True)
-    log, commit = store.log, store.log.commit
+    window = store._windows[(await store.queue("a")).number, "workers"]
+    cut = asyncio.Event()
 
-    async def once(*arguments: Any, **options: Any) -> Receipt:
-        monkeypatch.setattr(log, "commit", fails)
-        return await commit(*arguments, **options)
+    async def conclude(_: object, **__: object) -> None:
+        cut.set()
+        await asyncio.Event().wait()
 
-    async def fails(*_: Any, **__: Any) -> Receipt:
-        monkeypatch.setattr(log, "commit", commit)
-        raise Unavailable("away")
+    monkeypatch.setattr(window, "conclude", conclude)
+    later = rig.clock.now() + 100 * SECOND
+    call = asyncio.create_task(store.transact(done=tasks[:1], retry=[Retry(tasks[1], later)]))
+    await cut.wait()
+    call.cancel()
+    await rig.crash()
+    rig.clock.advance(seconds=61)
+    await rig.embedded.tick()
+    assert await rig.embedded.get_task("a") == []
+    rig.clock.advance(seconds=40)
+    await rig.embedded.tick()
+    assert await in_turn(rig.embedded) == [(b"1", 1), (b"2", 0), (b"3", 0)]
 
-    monkeypatch.setattr(log, "commit", once)
-    await store.transact(retry=[Retry(task, rig.clock.now()) for task in tasks])
-    rig.clock.advance(seconds=1)
-    await store.tick()
-    assert await in_turn(store) == [(b"0", 1), (b"1", 1), (b"2", 0), (b"3", 0)]
+
+async def test_what_was_withdrawn_for_one_that_failed_does_not_wait_for_its_time(
+    rig: StoreRig, store: LogStore
+) -> None:
+    tasks = await taken(store, 2, more=2, ordered=True)
+    await store.create_queue("c", {"ordered": True})
+    await rig.log_rig.log.delete_queue("c")
+    later = rig.clock.now() + 100 * SECOND
+    with pytest.raises(UnknownQueue):
+        await store.transact([("c", block_of("x"))], retry=[Retry(task, later) for task in tasks])
+    await store.done_task(tasks)
+    assert await in_turn(store) == [(b"2", 0), (b"3", 0)]
+
+
+async def test_a_rest_that_the_log_no_longer_holds_is_nobodys_fault(store: LogStore) -> None:
+    tasks = await taken(store, 1, more=1, ordered=True)
+    (group,) = await store.groups("a")
+    (claim,) = await store.log.recall(group, [tasks[0].lease.claim])
+    await store.log.commit(settlements=[claim.settle(done=b"\2")])
+    await store.transact([("b", block_of("x"))], retry=[Retry(tasks[0], 0)])
+    assert (await in_turn(store), await in_b(store)) == ([(b"0", 1)], ["x"])
 
 
 async def test_one_that_failed_leaves_the_order_as_it_was(rig: StoreRig, store: LogStore) -> None:
@@ -357,7 +383,7 @@ async def test_a_crash_after_the_write_loses_and_repeats_nothing(
     window = store._windows[(await store.queue("a")).number, "workers"]
     cut = asyncio.Event()
 
-    async def conclude(_: object) -> None:
+    async def conclude(_: object, **__: object) -> None:
         cut.set()
         await asyncio.Event().wait()
 

@@ -7,12 +7,13 @@ old; those who ask at the same time share one reading of the books. `counts_of` 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from time import monotonic
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from forebay.api.queen.directory import PAGE
 from forebay.log.values import GroupStats, QueueStats, Stats
 from forebay.store.values import DEFAULT_GROUP
 
@@ -68,13 +69,13 @@ def added(found: Iterable[QueueStats]) -> Counts:
 
 
 def waiting_of(group: GroupStats) -> int:
-    """What a group has not finished, without what is out with consumers."""
+    """What a group has not finished, and nobody has."""
     return group.ready + group.held - group.handed + group.deferred
 
 
 def in_use(found: QueueStats) -> Sequence[GroupStats]:
     """The groups that say how far a queue is."""
-    used = [group for group in found.groups if group.group.name != DEFAULT_GROUP or _was_used(group)]
+    used = [group for group in found.groups if group.group.name != DEFAULT_GROUP or is_used(group)]
     return used or found.groups
 
 
@@ -85,8 +86,9 @@ def leading(found: QueueStats) -> GroupStats | None:
     return own or max(used, key=waiting_of, default=None)
 
 
-def _was_used(group: GroupStats) -> bool:
-    return group.ready < group.accepted
+def is_used(group: GroupStats) -> bool:
+    """Whether somebody takes for a group, or did: something was brought from the log for it."""
+    return group.accepted > group.ready
 
 
 class Census:
@@ -120,36 +122,34 @@ class Census:
     async def _ledger(self) -> Stats:
         began = monotonic()
         found = await self._desk.store.ledger()
-        self._stats, self._read_at = found, began
+        if began >= self._read_at:  # another reading, that began later, may have been faster
+            self._stats, self._read_at = found, began
         for gone in self._partitions.keys() - {_made(one) for one in found.queues}:
             del self._partitions[gone]
         return found
 
-    async def partitions(self, found: QueueStats) -> int:
-        """How many partitions a queue has had, at least the one that every queue has.
+    async def partitions(self, *found: QueueStats) -> list[int]:
+        """How many partitions each queue has that were used in Queen's format: at least one.
 
-        Costs by their number where the queue was pushed to since it was last asked, but not more than every
-        ten seconds.
+        Costs by their number where a queue was pushed to since it was last asked, but not more than every ten
+        seconds. Of many queues that nobody asked about yet, all are counted in one go.
         """
-        if not found.queue.settings.ordered:
-            return 1
-        known, now = self._partitions.get(_made(found)), monotonic()
-        if known is not None and (known[0] == found.next or now - known[1] < _PARTITIONS_OLD_SECONDS):
-            return known[2]
-        count = await self._count(found)
-        self._partitions[_made(found)] = (found.next, now, count)
-        return count
+        now = monotonic()
+        missing = [one for one in found if one.queue.settings.ordered and not self._is_known(one, now)]
+        counts = await self._count([one.queue.number for one in missing])
+        for one in missing:
+            self._partitions[_made(one)] = (one.next, now, max(1, counts[one.queue.number]))
+        return [known[2] if (known := self._partitions.get(_made(one))) else 1 for one in found]
 
-    async def _count(self, found: QueueStats) -> int:
-        names = self._desk.directory.names(found.queue.number)
-        count = sum([1 async for _ in names])
-        if not count and found.next > 1:  # pushed in our own format, and never popped in Queen's
-            count = await self._desk.store.log.lane_count(found.queue)
-        return max(1, count)
+    def _is_known(self, one: QueueStats, now: float) -> bool:
+        known = self._partitions.get(_made(one))
+        return known is not None and (known[0] == one.next or now - known[1] < _PARTITIONS_OLD_SECONDS)
 
-    async def partitions_of(self, found: Iterable[QueueStats]) -> int:
-        """The same for several queues."""
-        return sum([await self.partitions(one) for one in found])
+    async def _count(self, queues: Sequence[int]) -> Mapping[int, int]:
+        directory = self._desk.directory
+        if len(queues) > 1 + sum(known[2] for known in self._partitions.values()) // PAGE:
+            return await directory.counts()
+        return {queue: sum([1 async for _ in directory.names(queue)]) for queue in queues}
 
 
 def _made(found: QueueStats) -> tuple[int, int]:

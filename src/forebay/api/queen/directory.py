@@ -7,7 +7,7 @@ and the log is asked for the rest.
 
 from __future__ import annotations
 
-from collections import OrderedDict
+from collections import Counter, OrderedDict
 from collections.abc import AsyncIterator, Callable, Iterable
 from typing import Final, NamedTuple
 
@@ -26,6 +26,7 @@ _ASKED_AT_ONCE: Final = 10_000
 _ID_LENGTH: Final = 36
 _UNKNOWN: Final = -1
 _LINGER_US: Final = 3_600_000_000
+PAGE: Final = 1_000
 _encode: Final = msgspec.json.encode
 
 
@@ -93,10 +94,23 @@ class Directory:
         """The names of a queue's partitions, in order, as they were first seen here."""
         prefix = _listed(queue, "")
         last = "" if after is None else _listed(queue, after)
-        while page := await self._log.scan(_LISTING, prefix, after=last):
+        while page := await self._log.scan(_LISTING, prefix, after=last, limit=PAGE):
             for kept in page:
                 yield kept.key[len(prefix) :]
+            if len(page) < PAGE:
+                return
             last = page[-1].key
+
+    async def counts(self) -> Counter[int]:
+        """How many partitions each queue has; costs by all of them."""
+        found: Counter[int] = Counter()
+        last = ""
+        while page := await self._log.scan(_LISTING, after=last, limit=PAGE):
+            found.update(int(kept.key.partition("/")[0]) for kept in page)
+            if len(page) < PAGE:
+                break
+            last = page[-1].key
+        return found
 
     async def forget(self, queue: int, now: int) -> None:
         """Take the partitions of a queue that is gone out of the directory.

@@ -35,20 +35,23 @@ from forebay.store.whereabouts import state_of
 
 LIMIT_MAX: Final = 1_000
 OFFSET_MAX: Final = 10_000
-LOOKED_MAX: Final = 100_000
-"""Messages of a queue that are looked at for one list."""
+LOOKED_MAX: Final = 10_000
+"""Messages of a queue that are looked up for one list."""
+PASSED_MAX: Final = 1_000_000
+"""Messages of a queue that are passed on the way to those of one partition."""
 _STEP: Final = 1_000
 _HOUR: Final = 3600 * 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Filter:
-    """Which messages are wanted; names as we keep them."""
+@dataclass(slots=True)
+class Search:
+    """Which messages are wanted, names as we keep them; and whether some may have been left out."""
 
     partition: str | None
     status: str | None
     begin: int
     end: int
+    truncated: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -65,14 +68,14 @@ async def list_messages(call: Call) -> Answer:
     """Messages, newest first: of a queue or of several, by partition, status and time.
 
     Costs by what is looked at: with an offset, a status or a partition more than what is shown, up to a bound
-    for each queue.
+    for each queue, beyond which the list says that it is `truncated`.
     """
     query = Query(call)
     limit = query.number("limit", 200, least=1, most=LIMIT_MAX)
     offset = query.number("offset", 0)
     if offset > OFFSET_MAX:
         raise Rejected(f"an offset of {offset} is too much", hint=f"up to {OFFSET_MAX}; narrow from and to")
-    wanted = _filter(call, query)
+    wanted = _search(call, query)
     queues = await _queues(call, query)
     found: list[tuple[Seen, dict[str, str]]] = []
     for queue in queues:
@@ -84,16 +87,16 @@ async def list_messages(call: Call) -> Answer:
     pairs = [modes(queue.groups) for queue in queues]
     mode = (any(pair[0] for pair in pairs), max((pair[1] for pair in pairs), default=0))
     shown = [_shown(call, seen, states, deadlines.get(seen.id)) for seen, states in newest[offset:]]
-    return Answer({"messages": shown, "mode": shown_mode(*mode)})
+    return Answer({"messages": shown, "mode": shown_mode(*mode), "truncated": wanted.truncated})
 
 
-def _filter(call: Call, query: Query) -> Filter:
+def _search(call: Call, query: Query) -> Search:
     now, status, partition = call.context.clock.now(), query.text("status"), query.text("partition")
     if status is not None and status not in STATUSES:
         raise Rejected(f"unknown status {status[:32]!r}", hint=f"use {', '.join(sorted(STATUSES))}")
     begin, end = query.text("from"), query.text("to")
     until = now if end is None else parse_time(end, "to")
-    return Filter(
+    return Search(
         None if partition is None else partition_name(partition),
         status,
         until - _HOUR if begin is None else parse_time(begin, "from"),
@@ -118,7 +121,7 @@ async def _queues(call: Call, query: Query) -> list[QueueStats]:
 
 
 async def _matching(
-    call: Call, queue: QueueStats, wanted: Filter, most: int
+    call: Call, queue: QueueStats, wanted: Search, most: int
 ) -> AsyncIterator[tuple[Seen, dict[str, str]]]:
     """The newest messages of a queue that are wanted, each with its state for every group."""
     has_queue_mode, _ = modes(queue.groups)
@@ -131,14 +134,19 @@ async def _matching(
             if wanted.status in (None, status):
                 most -= 1
                 yield seen, states
+        if looked >= LOOKED_MAX:
+            wanted.truncated = True
         if most <= 0 or looked >= LOOKED_MAX:
             return
 
 
-async def _newest(call: Call, queue: QueueStats, wanted: Filter) -> AsyncIterator[Seen]:
+async def _newest(call: Call, queue: QueueStats, wanted: Search) -> AsyncIterator[Seen]:
     """Messages of a queue and a partition from the end of a time to its beginning."""
     end, passed = await _end(call, queue, wanted.end), 0
-    while end > queue.floor and passed < LOOKED_MAX:
+    while end > queue.floor:
+        if passed >= PASSED_MAX:
+            wanted.truncated = True
+            return
         begin = max(queue.floor, end - _STEP)
         blocks = await _blocks(call, queue.queue, begin, end)
         for block in reversed(blocks):

@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from forebay.api.queen.hands import Hands, Place
 from forebay.model import Clock, ForebayError
-from forebay.store.values import Task
+from forebay.store.values import Task, Ticket
 
 PREFIX: Final = "streams."
 """What the group of a stream begins with, unless its user says otherwise."""
@@ -27,7 +27,7 @@ _SHARE: Final = 10
 _SECOND: Final = 1_000_000
 _GROUPS_MAX: Final = 10_000
 _LEASES_SPARE: Final = 1_000
-Release = Callable[[Sequence[Task]], Awaitable[None]]
+Release = Callable[[Sequence[Task | Ticket]], Awaitable[None]]
 
 
 class Lapsing:
@@ -91,7 +91,7 @@ class Lapsing:
                 self.give_back(hand.tasks)
         self._wait()
 
-    def give_back(self, tasks: dict[Place, Task]) -> None:
+    def give_back(self, tasks: Mapping[Place, Task | Ticket]) -> None:
         """Give tasks back, unused."""
         left = dict(tasks)
         self._hands.settled(left)
@@ -99,7 +99,7 @@ class Lapsing:
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _give(self, tasks: Sequence[Task]) -> None:
+    async def _give(self, tasks: Sequence[Task | Ticket]) -> None:
         try:
             await self._release(tasks)
         except ForebayError:

@@ -76,7 +76,7 @@ async def pop(call: Call) -> Answer:
     if not tasks:
         call.desk.tally.empty(queues)
         return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
-    return Answer(_answer(call, wish, tasks, payloads, queues))
+    return Answer(await _answer(call, wish, tasks, payloads, queues))
 
 
 def _wish(call: Call) -> Wish:
@@ -196,7 +196,7 @@ async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) ->
 
 async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
     one = queues[0] if len(queues) == 1 else None
-    is_ordered = one is not None and one.settings.ordered
+    is_ordered = all(queue.settings.ordered for queue in queues)
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
@@ -207,7 +207,7 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
         worker=_worker(call),
         wait_seconds=seconds,
         partition=wish.partition,
-        partitions_max=wish.partitions,
+        partitions_max=wish.partitions if is_ordered else None,
     )
     if seconds <= 0:
         return await taking
@@ -291,7 +291,17 @@ def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     return answer
 
 
-def _answer(
+async def _lent(desk: Desk, lease: str, tasks: Sequence[Task]) -> None:
+    """Tell other servers what a stream was given, or give it back."""
+    try:
+        await desk.lending.note(lease, tasks)
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
+
+
+async def _answer(
     call: Call, wish: Wish, tasks: Sequence[Task], payloads: Sequence[bytes], queues: dict[int, Queue]
 ) -> dict[str, Any]:
     desk = call.desk
@@ -299,6 +309,8 @@ def _answer(
     for task in tasks:
         by_queue.setdefault(task.queue_num, set()).add(task.partition)
     lease = "" if wish.auto_ack else fresh_uuid()
+    if lease and desk.lapsing.is_stream(wish.group):
+        await _lent(desk, lease, tasks)
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)

@@ -15,12 +15,12 @@ import msgspec
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.queen.census import added, counts_of, in_use, leading
+from forebay.api.queen.directory import PAGE
 from forebay.api.queen.names import group_name, partition_name, shown_partition, shown_queue
 from forebay.api.queen.options import facts_of
 from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.rows import (
-    PAGE,
     PARTITIONS_MAX,
     QUEUES_MAX,
     head,
@@ -46,7 +46,7 @@ async def queues(call: Call) -> Answer:
     limit = query.number("limit", PAGE, least=1, most=QUEUES_MAX)
     offset = query.number("offset", 0)
     found = await queues_for(call, query)
-    shown = [await listed(call.desk, one) for one in found[offset : offset + limit]]
+    shown = await listed(call.desk, found[offset : offset + limit])
     return Answer({"queues": shown, "total": len(found)})
 
 
@@ -62,7 +62,7 @@ async def queue(call: Call) -> Answer:
         {
             **head(found),
             "partitions": rows,
-            "partitionCount": await call.desk.census.partitions(found),
+            "partitionCount": max(len(rows), *await call.desk.census.partitions(found)),
             "totals": totals,
             "messages": totals,
         }
@@ -144,14 +144,16 @@ async def tasks(call: Call) -> Answer:
 async def _by(call: Call, what: str, name_of: Callable[[QueueStats], str]) -> list[dict[str, Any]]:
     """What queues have in common; those without are left out."""
     found: dict[str, list[QueueStats]] = {}
-    for one in await queues_for(call):
+    queues = await queues_for(call)
+    await call.desk.census.partitions(*queues)  # all at once, where they are to be counted
+    for one in queues:
         if name := name_of(one):
             found.setdefault(name, []).append(one)
     return [
         {
             what: name,
             "queues": len(members),
-            "partitions": await call.desk.census.partitions_of(members),
+            "partitions": sum(await call.desk.census.partitions(*members)),
             "messages": msgspec.to_builtins(added(members)),
         }
         for name, members in sorted(found.items())
@@ -170,7 +172,7 @@ async def overview(call: Call) -> Answer:
     return Answer(
         {
             "queues": len(found),
-            "partitions": await desk.census.partitions_of(found),
+            "partitions": sum(await desk.census.partitions(*found)),
             "namespaces": len({one.namespace for one in facts} - {""}),
             "tasks": len({one.task for one in facts} - {""}),
             "messages": msgspec.to_builtins(added(found)),

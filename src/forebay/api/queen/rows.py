@@ -14,7 +14,7 @@ import msgspec
 from forebay.api.calls import Call
 from forebay.api.queen.census import Counts, counts_of, leading
 from forebay.api.queen.desk import Desk
-from forebay.api.queen.directory import SPACE
+from forebay.api.queen.directory import PAGE, SPACE
 from forebay.api.queen.identity import partition_uuid, queue_uuid
 from forebay.api.queen.names import queue_name, shown_partition, shown_queue
 from forebay.api.queen.options import facts_of
@@ -23,7 +23,6 @@ from forebay.api.queen.times import iso, iso_or_none
 from forebay.log.values import GroupStats, LaneStats, Queue, QueueStats
 from forebay.model import UnknownQueue
 
-PAGE: Final = 1_000
 PARTITIONS_MAX: Final = 10_000
 QUEUES_MAX: Final = 10_000
 
@@ -77,15 +76,18 @@ def head(found: QueueStats) -> dict[str, Any]:
     }
 
 
-async def listed(desk: Desk, found: QueueStats) -> dict[str, Any]:
-    """A queue in a list."""
-    counts, facts = counts_of(found), facts_of(found.queue)
-    return {
-        **head(found),
-        "priority": facts.options.priority,
-        "partitions": await desk.census.partitions(found),
-        "messages": msgspec.to_builtins(counts),
-    }
+async def listed(desk: Desk, found: Sequence[QueueStats]) -> list[dict[str, Any]]:
+    """Queues in a list."""
+    partitions = await desk.census.partitions(*found)
+    return [
+        {
+            **head(one),
+            "priority": facts_of(one.queue).options.priority,
+            "partitions": count,
+            "messages": msgspec.to_builtins(counts_of(one)),
+        }
+        for one, count in zip(found, partitions, strict=True)
+    ]
 
 
 # Partitions
@@ -118,10 +120,12 @@ async def partitions(
     """
     group = leading(found)
     if group is None or not found.queue.settings.ordered:
+        await desk.directory.enter(found.queue, [""])
         return [_row(found, "", found.queue.created_at, counts_of(found))][:limit] if after is None else []
     seen = {lane.partition: lane for lane in await lanes(desk, group, after=after, limit=limit)}
     names = await _names(desk, found, after, limit)
     names = sorted(seen.keys() | names, key=str.encode)[:limit]
+    await desk.directory.enter(found.queue, names)
     made = await _made_at(desk, found.queue.number, names)
     return [_partition(found, group, name, seen.get(name), made.get(name)) for name in names]
 

@@ -15,13 +15,13 @@ import msgspec
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.queen.census import added, counts_of
+from forebay.api.queen.directory import PAGE
 from forebay.api.queen.names import partition_name
 from forebay.api.queen.options import facts_of
 from forebay.api.queen.reading import Query
 from forebay.api.queen.readings import look
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.rows import (
-    PAGE,
     PARTITIONS_MAX,
     QUEUES_MAX,
     head,
@@ -53,7 +53,7 @@ async def status(call: Call) -> Answer:
             **span.shown(),
             "pointCount": len(buckets),
             "throughput": [_point(bucket, numbers) for bucket in reversed(buckets)],
-            "queues": [await _active(call, one) for one in found[:PAGE] if one.next > 1],
+            "queues": await _active(call, [one for one in found if one.next > 1][:PAGE]),
             "messages": {**msgspec.to_builtins(counts), **_requests(call, numbers)},
             "leases": _leases(call, found),
             "deadLetterQueue": {
@@ -116,12 +116,12 @@ def _point(bucket: Bucket, numbers: Sequence[int] | None) -> dict[str, Any]:
     }
 
 
-async def _active(call: Call, one: QueueStats) -> dict[str, Any]:
-    return {
-        **head(one),
-        "partitions": await call.desk.census.partitions(one),
-        "totalConsumed": counts_of(one).completed,
-    }
+async def _active(call: Call, found: Sequence[QueueStats]) -> list[dict[str, Any]]:
+    partitions = await call.desk.census.partitions(*found)
+    return [
+        {**head(one), "partitions": count, "totalConsumed": counts_of(one).completed}
+        for one, count in zip(found, partitions, strict=True)
+    ]
 
 
 def _requests(call: Call, numbers: Sequence[int] | None) -> dict[str, Any]:
@@ -182,7 +182,7 @@ async def queues(call: Call) -> Answer:
     query = Query(call)
     limit, offset = query.number("limit", 100, least=1, most=QUEUES_MAX), query.number("offset", 0)
     found = await queues_for(call, query)
-    shown = [await listed(call.desk, one) for one in found[offset : offset + limit]]
+    shown = await listed(call.desk, found[offset : offset + limit])
     page = {"limit": limit, "offset": offset, "total": len(found)}
     return Answer({"queues": shown, "pagination": page})
 
@@ -202,7 +202,7 @@ async def queue(call: Call) -> Answer:
             "queue": {**head(found), "priority": options.priority, "config": config},
             "totals": {"messages": totals, **totals},
             "partitions": [_detail(row) for row in rows],
-            "partitionCount": await call.desk.census.partitions(found),
+            "partitionCount": max(len(rows), *await call.desk.census.partitions(found)),
         }
     )
 
@@ -247,13 +247,14 @@ async def buffers(call: Call) -> Answer:
 
 async def refresh(call: Call) -> Answer:
     """Read the books now; what every queue has, together."""
+    await call.body()  # whatever it says; unread, it would cost the client its connection
     await call.desk.census.stats(fresh=True)
     found = await queues_for(call)
     return Answer(
         {
             "success": True,
             "queues": len(found),
-            "partitions": await call.desk.census.partitions_of(found),
+            "partitions": sum(await call.desk.census.partitions(*found)),
             "messages": msgspec.to_builtins(added(found)),
             "refreshedAt": iso(call.context.clock.now()),
         }

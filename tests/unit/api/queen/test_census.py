@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from typing import Any, cast
 
 import pytest
@@ -21,9 +22,12 @@ def group(name: str = "workers", **numbers: int) -> GroupStats:
     return GroupStats(group=Group(1, 1, name, 1), accepted=sum(parts.values()), **parts, **rest)
 
 
-def queue(*groups: GroupStats, pushed: int = 10, ordered: bool = True) -> QueueStats:
+def queue(
+    *groups: GroupStats, pushed: int = 10, ordered: bool = True, number: int = 1, created_at: int = 0
+) -> QueueStats:
     settings = QueueSettings(ordered=ordered)
-    return QueueStats(queue=Queue(1, "q", settings, 0), next=pushed + 1, floor=1, groups=groups)
+    made = Queue(number, "q", settings, created_at)
+    return QueueStats(queue=made, next=pushed + 1, floor=1, groups=groups)
 
 
 def test_one_group_is_counted_as_it_is() -> None:
@@ -131,39 +135,42 @@ async def test_a_log_that_is_away_is_asked_again_by_the_next() -> None:
 
 
 class Partitions(Books):
-    """A desk whose directory and log know partitions."""
+    """A desk whose directory knows partitions: as many as a queue's number says."""
 
-    def __init__(self, entered: int, in_log: int) -> None:
+    def __init__(self) -> None:
         super().__init__()
-        self.counted = 0
-        self.entered, self.in_log = entered, in_log
+        self.asked: list[int] = []
+        """Queues that were counted; 0 for all of them."""
 
     @property
     def directory(self) -> Partitions:
         return self
 
-    @property
-    def log(self) -> Partitions:
-        return self
-
-    async def names(self, _queue: int) -> Any:
-        self.counted += 1
-        for number in range(self.entered):
+    async def names(self, queue: int) -> Any:
+        self.asked.append(queue)
+        for number in range(queue):
             yield str(number)
 
-    async def lane_count(self, _queue: Queue) -> int:
-        return self.in_log
+    async def counts(self) -> Counter[int]:
+        self.asked.append(0)
+        return Counter({number: number for number in range(100)})
 
 
-@pytest.mark.parametrize(
-    ("entered", "in_log", "count"), [(0, 0, 1), (1, 0, 1), (3, 2, 3), (0, 2, 2)], ids=str
-)
-async def test_partitions_are_those_that_were_used_and_at_least_one(
-    entered: int, in_log: int, count: int
-) -> None:
-    found = census(Partitions(entered, in_log))
-    assert await found.partitions(queue(group())) == count
-    assert await found.partitions(queue(group(), ordered=False)) == 1
+async def test_partitions_are_those_that_were_used_and_at_least_one() -> None:
+    found = census(Partitions())
+    assert await found.partitions(queue(group(), number=3)) == [3]
+    assert await found.partitions(queue(group(), number=5, ordered=False)) == [1]
+    assert await found.partitions(queue(group(), number=0)) == [1]
+    assert await found.partitions() == []
+
+
+async def test_many_queues_are_counted_in_one_go_and_few_by_themselves() -> None:
+    desk = Partitions()
+    found = census(desk)
+    many = [queue(group(), number=number) for number in (1, 2, 3)]
+    assert await found.partitions(*many) == [1, 2, 3]
+    assert await found.partitions(*many, queue(group(), number=4)) == [1, 2, 3, 4]
+    assert desk.asked == [0, 4]
 
 
 async def test_partitions_are_counted_again_only_when_something_was_pushed_and_some_time_is_over(
@@ -171,9 +178,17 @@ async def test_partitions_are_counted_again_only_when_something_was_pushed_and_s
 ) -> None:
     now = [100.0]
     monkeypatch.setattr("forebay.api.queen.census.monotonic", lambda: now[0])
-    desk = Partitions(3, 3)
+    desk = Partitions()
     found = census(desk)
     for pushed, seconds, counted in [(10, 0, 1), (10, 100, 1), (11, 0, 2), (12, 5, 2), (12, 6, 3)]:
         now[0] += seconds
         await found.partitions(queue(group(), pushed=pushed))
-        assert desk.counted == counted, (pushed, seconds)
+        assert len(desk.asked) == counted, (pushed, seconds)
+
+
+async def test_a_queue_that_was_made_again_has_partitions_of_its_own() -> None:
+    desk = Partitions()
+    found = census(desk)
+    await found.partitions(queue(group()))
+    await found.partitions(queue(group(), created_at=5))
+    assert len(desk.asked) == 2

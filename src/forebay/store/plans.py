@@ -1,0 +1,37 @@
+"""Plans: what settling tasks of one tier means for the log, and then for the shelf."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+
+from forebay.log.values import Settlement
+from forebay.store.settling import withdrawal_of
+from forebay.store.tier import Tier
+from forebay.warm.values import Lease, Leased
+
+
+@dataclass(slots=True)
+class Plan:
+    """What is said of tasks of one tier: the log is to be told, and then the shelf."""
+
+    tier: Tier
+    held: dict[Lease, list[int]]
+    settlements: dict[Lease, Settlement]
+    returning: dict[Lease, str]
+    """The partition of each lease of which something goes back."""
+    lost: Sequence[int] = ()
+    """The ids of tasks that are no longer held: the plan is about the others."""
+    rest: dict[Lease, tuple[Leased, int]] = field(default_factory=dict)
+    """In an ordered queue what was withdrawn of the same partitions, and when it comes again."""
+    beyond: list[Settlement] = field(default_factory=list)
+    """The same of what another server has on its shelf."""
+
+    def told(self) -> list[Settlement]:
+        """All that the log is told."""
+        withdrawn = [withdrawal_of(piece, due_at) for piece, due_at in self.rest.values()]
+        return [*self.settlements.values(), *withdrawn, *self.beyond]
+
+    def gone(self) -> dict[Lease, list[int]]:
+        """What is off the shelf afterwards."""
+        return self.held | {lease: piece.offsets() for lease, (piece, _) in self.rest.items()}
