@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from forebay.api.queen.hands import Hands, place_of
-from forebay.store.values import Task
+from forebay.api.queen.lapsing import Lapsing
+from forebay.model import SystemClock
+from forebay.store.values import Task, Ticket
 from forebay.warm.values import Lease
 
 
@@ -46,3 +50,16 @@ def test_a_lease_that_is_kept_is_found_in_time_among_many_that_are_settled() -> 
     assert hands.hand("kept") is not None
     hands.prune(60_000_102)
     assert hands.hand("kept") is None
+
+
+async def test_streams_that_settle_in_time_leave_nothing_behind() -> None:
+    async def release(_: Sequence[Task | Ticket]) -> None:
+        """Nothing comes back."""
+
+    hands = Hands()
+    lapsing = Lapsing(hands, release, SystemClock())
+    for id in range(5_000):
+        hands.give(f"l{id}", "streams.s", [task(id + 1)])
+        lapsing.given(f"l{id}", "streams.s")
+        hands.settled([place_of(task(id + 1), "streams.s")])
+    assert len(lapsing._leases) < 2_000
