@@ -28,11 +28,11 @@ from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.judging import Judged, KvOp
 from forebay.api.queen.kv import Refused, apply, checked
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
+from forebay.api.queen.pushing import Piece, count, enter, pieces_of, room_for
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended, Record
-from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
+from forebay.model import Conflict, Full, LeaseLost, Rejected
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -80,10 +80,10 @@ async def _transact(call: Call, form: TransactionForm, operations: Sequence[Oper
     if verdicts.release or any(one.error for one in found):
         raise _Aborted("ACK operation failed: only completed, failed and dlq can be")
     try:
-        await make_room(call.desk, pieces)
         await _make_way(call, pieces)
         await enter(call.desk, pieces)
-        judged, appended = await _write(call, form.kv, verdicts, pieces)
+        async with room_for(call.desk, pieces):
+            judged, appended = await _write(call, form.kv, verdicts, pieces)
     except LeaseLost:
         raise _Aborted(f"ACK operation failed: {LEASE_OVER}") from None
     except (Full, Conflict) as error:
@@ -101,7 +101,8 @@ async def _transact(call: Call, form: TransactionForm, operations: Sequence[Oper
 
 async def _found(call: Call, form: TransactionForm, operations: Sequence[Operation]) -> list[Found]:
     """What is acknowledged; none of it may be missing."""
-    found = await find(call, [operation for operation in operations if operation.type == "ack"])
+    acks = [operation for operation in operations if operation.type == "ack"]
+    found = await find(call, acks, leases=form.required_leases)
     _fence(call, found, form.required_leases)
     for one in found:
         if one.error is not None:
@@ -113,7 +114,7 @@ async def _write(
     call: Call, ops: Sequence[KvOp], verdicts: Verdicts, pieces: Sequence[Piece]
 ) -> tuple[Judged, list[Appended]]:
     """All of it in one write; again where somebody else wrote one of the values meanwhile."""
-    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
+    blocks = [(piece.queue, piece.block) for piece in pieces]
     appended: list[Appended] = []
 
     async def write(records: Sequence[Record]) -> None:
