@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from forebay.api.calls import Call
+from forebay.api.queen.names import group_name
+from forebay.api.queen.reading import Query
 from forebay.log.values import Queue
-from forebay.model import ForebayError
-from forebay.store.values import Task
+from forebay.model import ForebayError, Rejected
+from forebay.store.values import DEFAULT_GROUP, Task
 
 AT_ONCE: Final = 5_000
 """Messages of a partition that are taken to find the newest."""
@@ -23,11 +25,23 @@ _TURNS: Final = 100
 """So often more of a partition is taken; then the newest so far will do, though others keep coming."""
 
 
-def echo(wanted: bool, effective: Collection[bool]) -> dict[str, Any]:  # noqa: FBT001 - it is what is asked for
+def wanted(query: Query) -> bool:
+    """Whether only the newest message of a partition is wanted."""
+    if not query.flag("conflation"):
+        return False
+    if query.flag("autoAck"):
+        text = "conflation can't go with autoAck: the newest message would be lost with its consumer"
+        raise Rejected(text, hint="acknowledge what you get")
+    if group_name(query.text("consumerGroup")) == DEFAULT_GROUP:
+        raise Rejected("conflation needs a consumer group", hint="name one with consumerGroup")
+    return True
+
+
+def echo(asked: bool, effective: Collection[bool]) -> dict[str, Any]:  # noqa: FBT001 - it is what is asked for
     """What an answer says of it, given how the queues have it that were asked; also when nothing came."""
-    applies = all(effective) if effective else wanted
+    applies = all(effective) if effective else asked
     answer: dict[str, Any] = {"conflation": True} if applies else {}
-    if effective and applies != wanted:
+    if effective and applies != asked:
         answer["conflationConflict"] = True
     return answer
 

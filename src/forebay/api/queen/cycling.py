@@ -23,7 +23,7 @@ from forebay.api.queen.hands import Place
 from forebay.api.queen.identity import message_uuid, partition_uuid, uuid_time
 from forebay.api.queen.messages import PushItem
 from forebay.api.queen.names import group_name, shown_queue
-from forebay.api.queen.pushing import Piece, count, make_room, pieces_of
+from forebay.api.queen.pushing import Piece, count, pieces_of, room_for
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.state import SPACE as STATE
@@ -31,7 +31,7 @@ from forebay.api.queen.state import Shard, read_keys, record_key
 from forebay.api.queen.streams import find_query
 from forebay.log.seam import VersionConflict
 from forebay.log.values import Appended, Queue, Record
-from forebay.model import Block, Conflict, Full, LeaseLost, Rejected, queue_of
+from forebay.model import Conflict, Full, LeaseLost, Rejected, queue_of
 from forebay.store.values import Task, Ticket
 
 SPACE: Final = "queen.cycle"
@@ -241,18 +241,17 @@ async def _commit(
 ) -> Answer:
     desk, now = call.desk, call.context.clock.now()
     pieces = await pieces_of(call, cycle.form.push_items or [])
-    try:
-        await make_room(desk, pieces)
-    except Full as error:
-        return Answer(_failed(cycle.form, error.message))
     for piece in pieces:
         await call.context.make_way(piece.queue, [piece.partition])
         queue = await desk.store.known_queue(piece.queue)
-        await desk.directory.enter(queue.number, [piece.partition])
+        await desk.directory.enter(queue, [piece.partition])
     last = Record(SPACE, cycle.last_key, cycle.digest, now + REMEMBERED_SECONDS * _SECOND)
-    blocks = [(piece.queue, Block.of(piece.messages, created_at=now)) for piece in pieces]
+    blocks = [(piece.queue, piece.block) for piece in pieces]
     try:
-        appended = await desk.store.transact(blocks, done=batch.values(), records=[*records, last])
+        async with room_for(desk, pieces):
+            appended = await desk.store.transact(blocks, done=batch.values(), records=[*records, last])
+    except Full as error:
+        return Answer(_failed(cycle.form, error.message))
     except LeaseLost:
         return Answer(await _repeated(call, cycle) or _failed(cycle.form, LEASE_OVER))
     except VersionConflict:

@@ -117,12 +117,15 @@ class Desk:
         found = await self.queue(text)
         return found if found is not None else await self.create(text, Facts())
 
-    async def target(self, text: str) -> Facts:
-        """What is kept of the queue that a client pushes to, which is made when it isn't there."""
+    async def target(self, text: str) -> Facts | None:
+        """What is kept of the queue that a client pushes to, which is made when it isn't there.
+
+        None while the log is away, and nobody knows: the push goes to the spool, under the queue's name.
+        """
         try:
             return self.facts(await self.require(text))
         except Unavailable:
-            return Facts()  # the push goes to the spool, under the queue's name
+            return None
 
     def creation(self, name: str, block: Block) -> dict[str, Any] | None:
         """What a queue is told that has to be made for a block, as it was deleted, or never made."""
@@ -148,7 +151,7 @@ class Desk:
         for number, group in [known for known in self._groups if known[0] == queue.number]:
             self._groups.pop((number, group), None)
             self.hands.forget(number, group)
-        await self.directory.forget(queue.number)
+        await self.directory.forget(queue.number, self.context.clock.now())
         await self.subscriptions.forget_queue(queue.number)
         await self.firing.forget(queue.number)
         return existed

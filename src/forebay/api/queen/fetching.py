@@ -226,7 +226,7 @@ async def _changed(
     after = None if not entry.after else entry.after.removeprefix(_CURSOR)
     found = await call.desk.store.log.spans(queue, after=after, limit=limit)
     shown = [span for span in found.spans if since is None or span.newest_at >= since]
-    await call.desk.directory.enter(queue.number, [span.partition for span in shown])
+    await call.desk.directory.enter(queue, [span.partition for span in shown])
     answer = {
         "queue": entry.queue,
         "partitions": [_change(queue, span) for span in shown],

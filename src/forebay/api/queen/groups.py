@@ -98,7 +98,7 @@ async def one_group(call: Call) -> Answer:
     async for queue, stats in groups_of(call, name):
         workers = _workers(await call.desk.store.leased(queue.name, name))
         lanes = [lane async for lane in lanes_of(call, queue, stats, limit, idle=True)]
-        await call.desk.directory.enter(queue.number, [lane.partition for lane in lanes])
+        await call.desk.directory.enter(queue, [lane.partition for lane in lanes])
         shown[shown_queue(queue.name)] = {
             "partitions": [
                 {
@@ -130,7 +130,7 @@ async def lagging(call: Call) -> Answer:
                 found.append((lane.lag_seconds(now), queue, lane, row))
     longest = heapq.nlargest(LISTED_MAX, found, key=itemgetter(0))
     for _, queue, lane, _ in longest:
-        await call.desk.directory.enter(queue.number, [lane.partition])
+        await call.desk.directory.enter(queue, [lane.partition])
     return Answer([row for *_, row in longest])
 
 

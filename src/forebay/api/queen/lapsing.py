@@ -26,6 +26,7 @@ MARGIN_SECONDS: Final = 0.25
 _SHARE: Final = 10
 _SECOND: Final = 1_000_000
 _GROUPS_MAX: Final = 10_000
+_LEASES_SPARE: Final = 1_000
 Release = Callable[[Sequence[Task | Ticket]], Awaitable[None]]
 
 
@@ -64,6 +65,9 @@ class Lapsing:
         now = self._clock.now()
         margin = min(round(MARGIN_SECONDS * _SECOND), max(0, deadline - now) // _SHARE)
         heapq.heappush(self._leases, (deadline - margin, lease, deadline))
+        if len(self._leases) > 2 * len(self._hands.leases) + _LEASES_SPARE:
+            self._leases = [entry for entry in self._leases if entry[1] in self._hands.leases]
+            heapq.heapify(self._leases)
         self._wait()
 
     def _wait(self) -> None:

@@ -32,7 +32,7 @@ async def newest(call: Call) -> Answer:
     end = found.next - offset
     begin = max(found.floor, end - limit)
     seen = await _read(call, found, begin, end)
-    await call.desk.directory.enter(found.queue.number, {message.partition for _, message, _ in seen})
+    await call.desk.directory.enter(found.queue, {message.partition for _, message, _ in seen})
     rows = [await _row(call, found, *one) for one in seen]
     return Answer(rows[::-1])
 

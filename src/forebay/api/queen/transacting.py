@@ -29,13 +29,13 @@ from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.judging import Judged, KvOp
 from forebay.api.queen.kv import Refused, apply, checked
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import ITEMS_MAX, Piece, count, enter, make_room, pieces_of
+from forebay.api.queen.pushing import ITEMS_MAX, Piece, count, enter, pieces_of, room_for
 from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.scheduling import Scheduling
 from forebay.api.queen.timers import TimerOp
 from forebay.log.values import Appended, Record
-from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
+from forebay.model import Conflict, Full, LeaseLost, Rejected
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -112,10 +112,10 @@ async def _transact(call: Call, form: TransactionForm, operations: Sequence[Oper
     if verdicts.release or any(one.error for one in found):
         raise _Aborted("ACK operation failed: only completed, failed and dlq can be")
     try:
-        await make_room(call.desk, pieces)
         await _make_way(call, pieces)
         await enter(call.desk, pieces)
-        judged, appended, timers = await _write(call, form.kv, verdicts, pieces, scheduling)
+        async with room_for(call.desk, pieces):
+            judged, appended, timers = await _write(call, form.kv, verdicts, pieces, scheduling)
     except LeaseLost:
         raise _Aborted(f"ACK operation failed: {LEASE_OVER}") from None
     except (Full, Conflict) as error:
@@ -137,7 +137,8 @@ async def _transact(call: Call, form: TransactionForm, operations: Sequence[Oper
 
 async def _found(call: Call, form: TransactionForm, operations: Sequence[Operation]) -> list[Found]:
     """What is acknowledged; none of it may be missing."""
-    found = await find(call, [operation for operation in operations if operation.type == "ack"])
+    acks = [operation for operation in operations if operation.type == "ack"]
+    found = await find(call, acks, leases=form.required_leases)
     _fence(call, found, form.required_leases)
     for one in found:
         if one.error is not None:
@@ -153,7 +154,7 @@ async def _write(
     scheduling: Scheduling,
 ) -> tuple[Judged, list[Appended], list[dict[str, Any]]]:
     """All of it in one write; again where somebody else wrote one of the values or timers meanwhile."""
-    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
+    blocks = [(piece.queue, piece.block) for piece in pieces]
     appended: list[Appended] = []
 
     timers: list[dict[str, Any]] = []
