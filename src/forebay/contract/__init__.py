@@ -1,0 +1,22 @@
+"""Contracts: YAML that names queues and their typed fields, and the bytes of tasks that follow it.
+
+Pure but for reading and writing files. Invariants: every fault of a file is reported, with its place; a task
+decodes to exactly what was encoded, or is refused: nothing is cut off, padded or guessed.
+"""
+
+from forebay.contract.errors import Fault, InvalidContract, Undecodable, UnknownFormat
+from forebay.contract.values import Backoff, Codec, Contract, Field, FieldType, QueueContract, WorkSettings
+
+__all__ = [
+    "Backoff",
+    "Codec",
+    "Contract",
+    "Fault",
+    "Field",
+    "FieldType",
+    "InvalidContract",
+    "QueueContract",
+    "Undecodable",
+    "UnknownFormat",
+    "WorkSettings",
+]
