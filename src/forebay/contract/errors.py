@@ -1,7 +1,5 @@
 """What goes wrong with contracts, and with tasks that should follow one."""
 
-# ruff: noqa: N818 - the names say what the caller does next, which a suffix would blur
-
 from collections.abc import Sequence
 
 import msgspec
@@ -31,7 +29,7 @@ class Fault(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class InvalidContract(Rejected):
-    """A contract that can't be used; `faults` is everything that is wrong with it, in the order of its lines."""
+    """A contract that can't be used; `faults` is all that is wrong with it, in the order of its lines."""
 
     def __init__(self, faults: Sequence[Fault]) -> None:
         shown = [str(fault) for fault in faults[:_SHOWN_MAX]]
