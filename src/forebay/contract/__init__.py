@@ -5,6 +5,9 @@ decodes to exactly what was encoded, or is refused: nothing is cut off, padded o
 """
 
 from forebay.contract.errors import Fault, InvalidContract, Undecodable, UnknownFormat
+from forebay.contract.format import Format
+from forebay.contract.reading import parse_contract, read_contract
+from forebay.contract.rows import decode, encode
 from forebay.contract.values import Backoff, Codec, Contract, Field, FieldType, QueueContract, WorkSettings
 
 __all__ = [
@@ -14,9 +17,14 @@ __all__ = [
     "Fault",
     "Field",
     "FieldType",
+    "Format",
     "InvalidContract",
     "QueueContract",
     "Undecodable",
     "UnknownFormat",
     "WorkSettings",
+    "decode",
+    "encode",
+    "parse_contract",
+    "read_contract",
 ]

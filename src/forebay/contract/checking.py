@@ -21,14 +21,14 @@ _KEPT: Final = 1_000
 @lru_cache(_KEPT)
 def checker(fields: tuple[Field, ...]) -> Callable[[Sequence[Any]], tuple[Any, ...]]:
     """What checks the values of a row, and gives them as they will be decoded."""
-    types = tuple(KINDS[field.type].types[0] for field in fields)
+    types = [KINDS[field.type].types[0] for field in fields]
     numbers = tuple(index for index, field in enumerate(fields) if field.type in _INTS)
     lists = tuple(index for index, field in enumerate(fields) if field.type in _LISTS)
 
     def check(values: Sequence[Any]) -> tuple[Any, ...]:
         # Mostly the types are right, and then they are right all at once.
         row = tuple(values)
-        if tuple(map(type, row)) != types:
+        if [*map(type, row)] != types:
             row = _converted(row, fields)
         for index in numbers:
             if not INT_MIN <= row[index] <= INT_MAX:

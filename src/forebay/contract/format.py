@@ -1,9 +1,9 @@
 """The tasks of one queue as messages: bytes, and headers that say how to read them.
 
 Headers: `codec`; `contract`, the version of the contract, if it has one; `fields`, how many fields there are,
-for the codec whose bytes don't say it. A contract grows only at the end of its fields, so a task with fewer of
-them was made before the others were there, which then have the zero values of their types; one with more was
-made by a newer contract.
+for the codec whose bytes don't say it. A contract grows only at the end of its fields: a task with fewer of
+them was made before the others were there, and has the zero values of their types; one with more was made by
+a newer contract.
 
 Invariants: a message without headers has the codec of its queue; bytes that were cut are never taken for an
 older task.

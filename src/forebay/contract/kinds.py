@@ -1,4 +1,4 @@
-"""The types that a field can have: what each is in Python, what it takes, and what a task has that lacks it."""
+"""The types that a field can have: what each is in Python, takes, and is in a task that lacks it."""
 
 from typing import Annotated, Any, Final
 
@@ -32,7 +32,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 _INT: Final = Kind("int", "int", _Int64, (int,), 0, "a whole number of 64 bits, with a sign")
 _INTS: Final = Kind(
-    "tuple[int, ...]", "Sequence[int]", tuple[_Int64, ...], (tuple, list, range), (), "such numbers, any number of them"
+    "tuple[int, ...]", "Sequence[int]", tuple[_Int64, ...], (tuple, list, range), (), "any number of them"
 )  # fmt: skip
 
 KINDS: Final[dict[FieldType, Kind]] = {

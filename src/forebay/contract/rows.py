@@ -6,6 +6,7 @@ Invariants: what `encode` takes, `decode` gives back, equal; values are checked 
 import re
 from collections.abc import Callable, Sequence
 from functools import lru_cache
+from types import GenericAlias
 from typing import Any, Final, Protocol
 
 import msgspec
@@ -40,8 +41,8 @@ class MsgpackRows:
 
     def __init__(self, fields: Sequence[Field]) -> None:
         self._fields = tuple(fields)
-        row = tuple[tuple(KINDS[field.type].decoded for field in fields)]  # type: ignore[misc]  # made at run time
-        self._decode: Callable[[bytes], tuple[Any, ...]] = msgspec.msgpack.Decoder(row).decode
+        row = GenericAlias(tuple, tuple(KINDS[field.type].decoded for field in fields))
+        self._decode: Callable[[bytes], tuple[Any, ...]] = msgspec.msgpack.Decoder[Any](row).decode
         self._encode = msgspec.msgpack.Encoder().encode
 
     def encode(self, values: Sequence[Any], /) -> bytes:
