@@ -85,9 +85,8 @@ def _fields(old: QueueContract, new: QueueContract) -> Iterator[Change]:
             text = f"queue '{old.name}': field '{field.name}' was {field.type}, and is {now}"
             yield _broken(text, old.name, field.name, "append a field of the new type")
     if kept != sorted(kept, key=lambda field: places[field.name]):
-        before, after = (", ".join(name for name in names) for names in (
-            [field.name for field in kept], sorted((field.name for field in kept), key=places.__getitem__)
-        ))  # fmt: skip
+        names = [field.name for field in kept]
+        before, after = ", ".join(names), ", ".join(sorted(names, key=places.__getitem__))
         text = f"queue '{old.name}': the order of the fields was {before}, and is {after}"
         yield _broken(text, old.name, hint="keep the order")
     yield from _added(old, new)

@@ -124,7 +124,8 @@ class Document:
         if not isinstance(node, yaml.ScalarNode) or node.tag not in _SCALARS:
             self.fault(node, f"{what} is {_kind(node)}, not a plain value", "give one value")
             return None
-        return node.value.replace(_STAND_IN, "[]")
+        text: str = node.value
+        return text.replace(_STAND_IN, "[]")
 
 
 def _place(text: str, position: int) -> tuple[int, int]:

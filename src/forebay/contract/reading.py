@@ -1,11 +1,11 @@
 """From a file to a contract: queues, fields and settings, and everything that is wrong with them.
 
-Invariants: a contract that is returned has no fault; whatever it names can be generated, and no two names of it
-meet in Python.
+Invariants: a contract that is returned has no fault; whatever it names can be generated, and no two of its
+names meet in Python.
 """
 
 from pathlib import Path
-from typing import Final, cast
+from typing import Final
 
 import yaml
 
@@ -29,6 +29,7 @@ _KEYS: Final = ("version", "queues")
 _QUEUE_KEYS: Final = ("id", "name", "fields", "settings")
 _FIELD_KEYS: Final = ("name", "type")
 _QUEUES_HINT: Final = "list them under `queues:`"
+_NAME_HINT: Final = "use another name, of letters, digits and underscores"
 _ID_HINT: Final = f"give it a number from 1 to {QUEUE_NUMBER_MAX}"
 _ID_DIGITS: Final = 9
 _TYPES: Final = ", ".join(KINDS)
@@ -150,7 +151,7 @@ class _Reader:
                 self._fault(node or queue, "queue name is empty", "give it a name, such as emails")
             return ""
         if why := name_fault(name, RESERVED_QUEUES):
-            self._fault(node, f"queue {excerpt(name)} {why}", "use letters, digits and underscores")
+            self._fault(node, f"queue {excerpt(name)} {why}", _NAME_HINT)
         elif name in self._names:
             self._fault(node, f"duplicate queue name: {name}", f"line {self._names[name]} has it, too")
         elif other := self._classes.get(class_name(name)):
@@ -169,8 +170,8 @@ class _Reader:
         return tuple(self._field(node, f"{label}:", known) for node in nodes)
 
     def _field(self, node: yaml.Node, label: str, known: dict[str, str]) -> Field:
-        name_node = _entry(node, "name")
-        shown = f"{label} field {excerpt(name_node.value)}" if _is_text(name_node) else f"{label} field"
+        written = _written(node)
+        shown = f"{label} field {excerpt(written)}" if written else f"{label} field"
         entries = self._document.entries(node, shown, _FIELD_KEYS)
         if not isinstance(node, yaml.MappingNode):
             return Field("", "int")
@@ -187,7 +188,7 @@ class _Reader:
         if other == name:
             self._fault(node, f"{label} duplicate field name: {name}", "rename one of them")
         elif why := name_fault(name, RESERVED_FIELDS):
-            self._fault(node, f"{label} field {excerpt(name)} {why}", "rename it")
+            self._fault(node, f"{label} field {excerpt(name)} {why}", _NAME_HINT)
         elif other is not None:
             text = f"{label} field '{name}' collides with '{other}': both are {python_name(name)} in Python"
             self._fault(node, text, "rename one of them")
@@ -197,11 +198,11 @@ class _Reader:
     def _type(self, field: yaml.Node, node: yaml.Node | None, label: str) -> FieldType:
         text = self._document.text(node, f"{label}: type")
         if text is not None and text not in KINDS:
-            meant = _MEANT.get(text.lower()) or nearest(text, KINDS)
-            hint = f"did you mean {meant}?" if meant and text else f"write one of {_TYPES}"
+            meant = _MEANT.get(text.lower()) or (None if "[" in text else nearest(text, KINDS))
+            hint = f"did you mean {meant}?" if meant else f"write one of {_TYPES}"
             self._fault(node or field, f"{label}: invalid type {excerpt(text)}", hint)
             return "int"
-        return cast("FieldType", text or "int")
+        return text or "int"
 
 
 def _is_empty(node: yaml.Node | None) -> bool:
@@ -209,17 +210,15 @@ def _is_empty(node: yaml.Node | None) -> bool:
     return node is None or is_null(node) or (isinstance(node, yaml.SequenceNode) and not node.value)
 
 
-def _entry(node: yaml.Node, name: str) -> yaml.Node | None:
-    """The value of a key, before the mapping is read: for what faults call it."""
-    if not isinstance(node, yaml.MappingNode):
-        return None
-    return next((value for key, value in node.value if key.value == name), None)
-
-
-def _is_text(node: yaml.Node | None) -> bool:
-    return isinstance(node, yaml.ScalarNode) and bool(node.value)
+def _written(node: yaml.Node) -> str:
+    """The name in a mapping, before it is read: for what its faults are called."""
+    if isinstance(node, yaml.MappingNode):
+        for key, value in node.value:
+            if key.value == "name" and isinstance(value, yaml.ScalarNode):
+                return str(value.value)
+    return ""
 
 
 def _label(node: yaml.Node, index: int) -> str:
-    name = _entry(node, "name")
-    return f"queue {excerpt(name.value)}" if name is not None and _is_text(name) else f"queue {index}"
+    name = _written(node)
+    return f"queue {excerpt(name)}" if name else f"queue {index}"

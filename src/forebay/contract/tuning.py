@@ -17,7 +17,7 @@ _NUMBER: Final = re.compile(r"[0-9]{1,9}(?:\.[0-9]{1,9})?", re.ASCII)
 _YEAR: Final = 365 * 86_400
 
 
-class _Unfit(Exception):
+class _Unfit(Exception):  # noqa: N818 - it never leaves this module
     """A text that is no value of its setting; the message says what would be."""
 
 
@@ -103,8 +103,8 @@ def _backoff(document: Document, node: yaml.Node | None, label: str) -> Backoff:
     initial = 1.0 if found.initial_seconds is None else found.initial_seconds
     longest = 3600.0 if found.max_seconds is None else found.max_seconds
     if initial > longest:
-        document.fault(node, f"{label}: backoff: the first pause, {initial:g} s, is over the longest, {longest:g} s",
-                       "raise max_seconds, or lower initial_seconds")  # fmt: skip
+        text = f"{label}: backoff: the first pause, {initial:g} s, is over the longest, {longest:g} s"
+        document.fault(node, text, "raise max_seconds, or lower initial_seconds")
     return found
 
 
