@@ -4,6 +4,7 @@ Pure but for reading and writing files. Invariants: every fault of a file is rep
 decodes to exactly what was encoded, or is refused: nothing is cut off, padded or guessed.
 """
 
+from forebay.contract.comparing import Change, compare
 from forebay.contract.errors import Fault, InvalidContract, Undecodable, UnknownFormat
 from forebay.contract.format import Format
 from forebay.contract.reading import parse_contract, read_contract
@@ -12,6 +13,7 @@ from forebay.contract.values import Backoff, Codec, Contract, Field, FieldType, 
 
 __all__ = [
     "Backoff",
+    "Change",
     "Codec",
     "Contract",
     "Fault",
@@ -23,6 +25,7 @@ __all__ = [
     "Undecodable",
     "UnknownFormat",
     "WorkSettings",
+    "compare",
     "decode",
     "encode",
     "parse_contract",

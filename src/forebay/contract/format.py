@@ -10,14 +10,14 @@ older task.
 """
 
 from collections.abc import Mapping, Sequence
-from typing import Any, Final
+from typing import Any, Final, Self
 
 from forebay.contract.checking import checker
 from forebay.contract.errors import Undecodable, UnknownFormat
 from forebay.contract.kinds import KINDS
 from forebay.contract.naming import python_name
 from forebay.contract.rows import Rows, rows_of, written
-from forebay.contract.values import QueueContract
+from forebay.contract.values import CODECS, Field, FieldType, QueueContract, WorkSettings
 from forebay.contract.versions import is_newer
 from forebay.model import Rejected
 
@@ -26,6 +26,7 @@ __all__ = ["Format", "array_length"]
 _NEWER: Final = "work it with the newer contract"
 _COUNT_DIGITS: Final = 4
 _EXCERPT: Final = 64
+_DEFAULT: Final = WorkSettings()
 
 
 class Format:
@@ -42,6 +43,20 @@ class Format:
         self._names = tuple(python_name(field.name) for field in queue.fields)
         self._zeros = tuple(KINDS[field.type].zero for field in queue.fields)
         self.headers = self._own_headers()
+
+    @classmethod
+    def of(
+        cls,
+        id: int,
+        name: str,
+        fields: Mapping[str, FieldType],
+        *,
+        settings: WorkSettings = _DEFAULT,
+        version: str | None = None,
+    ) -> Self:
+        """The format of a queue as generated code says it."""
+        listed = tuple(Field(name, kind) for name, kind in fields.items())
+        return cls(QueueContract(id, name, listed, settings), version)
 
     def _own_headers(self) -> dict[str, str]:
         headers: dict[str, str] = {"codec": self._codec}
@@ -68,45 +83,49 @@ class Format:
     def decode(self, data: bytes, headers: Mapping[str, str] | None = None) -> tuple[Any, ...]:
         """The values of a task, in the order of the fields."""
         if headers and headers != self.headers:
-            return self._foreign(data, headers)
+            return self._other(data, headers)
         try:
             return self._rows.decode(data)
         except Undecodable:
-            count = array_length(data) if self._codec == "msgpack" else None
-            if count is None or count == self._count:
-                raise
-            return self._counted(self._codec, count, data)
+            return self._other(data, headers)  # it may have other fields; if not, it fails as it did
 
-    def _foreign(self, data: bytes, headers: Mapping[str, str]) -> tuple[Any, ...]:
-        """A task that says something else of itself than ours do."""
-        version = headers.get("contract")
-        if is_newer(version, self._version):
-            text = f"version {str(version)[:_EXCERPT]!r} of the contract isn't known; here is {self._version}"
-            raise UnknownFormat(text, hint=_NEWER)
-        codec = headers.get("codec", self._codec)
-        count = array_length(data) if codec == "msgpack" else _said_count(headers)
-        return self._counted(codec, self._count if count is None else count, data)
-
-    def _counted(self, codec: str, count: int, data: bytes) -> tuple[Any, ...]:
-        """The values of the first `count` fields, and zero values for the others."""
+    def unfamiliar(self, data: bytes, headers: Mapping[str, str] | None) -> str | None:
+        """Why a task is for a worker with a newer contract; None when it isn't."""
+        codec: str = self._codec
+        if headers and headers != self.headers:
+            version = headers.get("contract")
+            if is_newer(version, self._version):
+                return f"version {str(version)[:_EXCERPT]!r} of the contract is after ours, {self._version}"
+            codec = headers.get("codec", codec)
+            if codec not in CODECS:
+                return f"codec {codec[:_EXCERPT]!r} isn't known here"
+        count = self._found_count(codec, data, headers)
         if count > self._count:
-            text = f"it has {count} fields, and the contract here has {self._count}"
-            raise UnknownFormat(text, hint=_NEWER)
+            return f"it has {count} fields, and the contract here has {self._count}"
+        return None
+
+    def _found_count(self, codec: str, data: bytes, headers: Mapping[str, str] | None) -> int:
+        """How many fields a task has, as far as it says so itself; 0 when what it says is no number."""
+        if codec == "msgpack":
+            count = array_length(data)
+            return self._count if count is None else count
+        text = headers.get("fields") if headers else None
+        if text is None:
+            return self._count
+        return int(text) if text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS else 0
+
+    def _other(self, data: bytes, headers: Mapping[str, str] | None) -> tuple[Any, ...]:
+        """A task that isn't quite as ours are: the values of the fields it has, and zeros for the others."""
+        if reason := self.unfamiliar(data, headers):
+            raise UnknownFormat(reason, hint=_NEWER)
+        codec = headers.get("codec", self._codec) if headers else self._codec
+        count = self._found_count(codec, data, headers)
         if count < 1:
             raise Undecodable("it has no fields")
         rows = self._others.get((codec, count))
         if rows is None:
             rows = self._others[codec, count] = rows_of(codec, self.queue.fields[:count])
         return rows.decode(data) + self._zeros[count:]
-
-
-def _said_count(headers: Mapping[str, str]) -> int | None:
-    text = headers.get("fields")
-    if text is None:
-        return None
-    if not (text.isascii() and text.isdigit() and len(text) <= _COUNT_DIGITS):
-        raise UnknownFormat(f"header 'fields' is {text[:_EXCERPT]!r}, not a number")
-    return int(text)
 
 
 def array_length(data: bytes) -> int | None:

@@ -15,7 +15,7 @@ _NAME: Final = re.compile(r"[A-Za-z][A-Za-z0-9_]*", re.ASCII)
 _HUMP: Final = re.compile(r"(?<=[a-z0-9])(?=[A-Z])|(?<=[A-Z])(?=[A-Z][a-z])")
 
 _OF_TASKS: Final = ("task_id", "attempts", "prev_start_time")
-_OF_PUTTING: Final = ("delay", "start_time", "partition", "transaction_id", "self")
+_OF_PUTTING: Final = ("delay", "start_time", "partition", "headers", "transaction_id", "self")
 _OF_PYTHON: Final = ("int", "str", "bool", "bytes", "tuple", "datetime")
 RESERVED_FIELDS: Final = {
     **dict.fromkeys(_OF_TASKS, "every task has it"),
