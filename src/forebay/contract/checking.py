@@ -26,9 +26,8 @@ def checker(fields: tuple[Field, ...]) -> Callable[[Sequence[Any]], tuple[Any, .
     lists = tuple(index for index, field in enumerate(fields) if field.type in _LISTS)
 
     def check(values: Sequence[Any]) -> tuple[Any, ...]:
-        # Mostly the types are right, and then they are right all at once.
-        row = tuple(values)
-        if [*map(type, row)] != types:
+        row = values if type(values) is tuple else tuple(values)
+        if [*map(type, row)] != types:  # mostly they are right, and this is the quickest way to know
             row = _converted(row, fields)
         for index in numbers:
             if not INT_MIN <= row[index] <= INT_MAX:

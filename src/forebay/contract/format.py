@@ -39,6 +39,7 @@ class Format:
         self._count = len(queue.fields)
         self._rows = rows_of(self._codec, queue.fields)
         self._others: dict[tuple[str, int], Rows] = {(self._codec, self._count): self._rows}
+        self._write = self._rows.encode
         self._check = checker(queue.fields)
         self._names = tuple(python_name(field.name) for field in queue.fields)
         self._zeros = tuple(KINDS[field.type].zero for field in queue.fields)
@@ -68,7 +69,11 @@ class Format:
 
     def encode(self, values: Sequence[Any]) -> bytes:
         """The bytes of a task. `Rejected` says which value isn't what its field takes."""
-        return written(self._rows, self._check(values))
+        row = self._check(values)
+        try:
+            return self._write(row)
+        except UnicodeEncodeError:
+            return written(self._rows, row)  # which says what is wrong
 
     def serialize(self, task: Any) -> bytes:
         """The bytes of a task that has its fields as attributes, or as keys: these, and no others."""

@@ -79,26 +79,24 @@ class IprotoRows:
                 if end > length:
                     raise self._long(last, count, length - at)
                 body = data[at:end]
-                values.append(body if tail == "[]byte" else self._value(last, tail, body))
+                if tail == "string":
+                    values.append(self._text(last, body))
+                else:
+                    values.append(body if tail == "[]byte" else struct.unpack(f"<{count}q", body))
                 at = end
         if at != length:
             raise Undecodable(f"{length - at} bytes are left over after the last field")
         for index in self._switches:
-            values[index] = self._switch(index, values[index])
+            if values[index] > 1:
+                raise Undecodable(f"{self._named(index)} is {values[index]}, neither 0 nor 1")
+            values[index] = values[index] == 1
         return tuple(values)
 
-    def _value(self, index: int, kind: FieldType, body: bytes) -> Any:
-        if kind != "string":
-            return struct.unpack(f"<{len(body) // _WORD}q", body)
+    def _text(self, index: int, body: bytes) -> str:
         try:
             return body.decode()
         except UnicodeDecodeError as error:
             raise Undecodable(f"{self._named(index)} is not UTF-8 at byte {error.start}") from None
-
-    def _switch(self, index: int, value: int) -> bool:
-        if value > 1:
-            raise Undecodable(f"{self._named(index)} is {value}, neither 0 nor 1")
-        return value == 1
 
     def _short(self, index: int, at: int, length: int) -> Undecodable:
         """Name the field at which the bytes end."""

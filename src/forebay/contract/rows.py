@@ -43,11 +43,7 @@ class MsgpackRows:
         self._fields = tuple(fields)
         row = GenericAlias(tuple, tuple(KINDS[field.type].decoded for field in fields))
         self._decode: Callable[[bytes], tuple[Any, ...]] = msgspec.msgpack.Decoder[Any](row).decode
-        self._encode = msgspec.msgpack.Encoder().encode
-
-    def encode(self, values: Sequence[Any], /) -> bytes:
-        """The bytes of a row whose values were checked."""
-        return self._encode(values)
+        self.encode: Callable[[Sequence[Any]], bytes] = msgspec.msgpack.Encoder().encode
 
     def decode(self, data: bytes, /) -> tuple[Any, ...]:
         """The values of a row."""
