@@ -107,7 +107,7 @@ class _Reader:
 
     def _version(self, node: yaml.Node | None) -> str | None:
         text = self._document.text(node, "version")
-        if node is not None and text is not None and not is_version(text):
+        if text and not is_version(text):
             self._fault(node, f"version {excerpt(text)} is not a version", "write it as 2, or as 1.4")
         return text or None
 
