@@ -2,6 +2,7 @@
 
 from forebay.work.binding import Binding
 from forebay.work.context import Context
+from forebay.work.handlers import handler
 from forebay.work.settings import Backoff, BindingSettings, WorkerSettings
 from forebay.work.storage import Storage
 from forebay.work.values import (
@@ -14,6 +15,7 @@ from forebay.work.values import (
     RetryInfo,
     WorkerReport,
 )
+from forebay.work.worker import Worker
 
 __all__ = [
     "Backoff",
@@ -28,6 +30,8 @@ __all__ = [
     "RetryAfter",
     "RetryInfo",
     "Storage",
+    "Worker",
     "WorkerReport",
     "WorkerSettings",
+    "handler",
 ]

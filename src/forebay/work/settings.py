@@ -18,6 +18,11 @@ _VISIBILITY_MAX = 86_400.0
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
+def _check(is_right: bool, what: str, hint: str) -> None:  # noqa: FBT001 - reads as a sentence
+    if not is_right:
+        raise Rejected(f"{what} can't be", hint=f"give {hint}")
+
+
 class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """How long a task waits that comes back: `initial`, then `factor` times longer each time, up to `max`."""
 
@@ -78,8 +83,3 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """When a task that this worker can't read comes back, for one that can."""
     group: str = "workers"
     """The consumer group."""
-
-
-def _check(is_right: bool, what: str, hint: str) -> None:  # noqa: FBT001 - reads as a sentence
-    if not is_right:
-        raise Rejected(f"{what} can't be", hint=f"give {hint}")
