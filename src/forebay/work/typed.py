@@ -5,7 +5,6 @@ is put unless all of it is what the contract says.
 """
 
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 from operator import attrgetter
 from typing import Any, Protocol, TypeVar
@@ -21,7 +20,7 @@ from forebay.work.settings import Backoff, BindingSettings
 from forebay.work.storage import Storage
 from forebay.work.values import HandlerStats
 
-__all__ = ["TaskQueue", "TypedBinding", "bind", "binding_settings", "previous_start"]
+__all__ = ["TaskQueue", "bind", "binding_settings", "previous_start"]
 
 
 class HasTaskId(Protocol):
@@ -36,17 +35,6 @@ class HasTaskId(Protocol):
 T = TypeVar("T", bound=HasTaskId)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TypedBinding(Binding[T]):
-    """A binding whose format can tell which tasks are for a newer contract."""
-
-    format: Format
-
-    def unfamiliar(self, task: Task) -> str | None:
-        """Why a task is for another version of this program; None where it isn't."""
-        return self.format.unfamiliar(task.data, task.headers)
-
-
 def bind(
     format: Format,  # noqa: A002 - the word of the contract
     decode: Callable[[Task], T],
@@ -55,8 +43,7 @@ def bind(
 ) -> Binding[T]:
     """A binding whose queue, number and settings are those of the contract; `settings` come before them."""
     queue = format.queue
-    return TypedBinding(
-        format=format,
+    return Binding(
         queue=queue.name,
         number=queue.id,
         decode=decode,

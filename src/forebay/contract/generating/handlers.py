@@ -1,30 +1,14 @@
-"""`handlers.py` of a package: an abstract handler for each queue, and what binds it."""
+"""The handlers in `tasks.py` of a package: an abstract one for each queue, and what binds it."""
 
-from forebay.contract.generating.layout import exploded, heading, imports, indented
+from forebay.contract.generating.layout import exploded, indented
 from forebay.contract.generating.names import QueueNames
 
-__all__ = ["handlers_file"]
+__all__ = ["handler_lines"]
 
 
-def handlers_file(queues: list[QueueNames], source: str) -> list[str]:
-    """Its lines."""
-    lines = [
-        *heading(source, "Who handles the tasks of each queue."),
-        *imports({"abc": ["ABC", "abstractmethod"], "collections.abc": ["Sequence"]}),
-        "",
-        *imports({
-            "forebay.work.binding": ["Binding", "BindingSettings"],
-            "forebay.work.context": ["Context"],
-            "forebay.work.storage": ["Storage"],
-            "forebay.work.typed": ["bind"],
-            "forebay.work.values": ["HandlerStats"],
-        }),
-        "",
-        *imports({".tasks": [name for queue in queues for name in (queue.format, queue.task, queue.read)]}),
-    ]  # fmt: skip
-    for queue in queues:
-        lines += ["", "", *_handler(queue), "", "", *_bind(queue)]
-    return lines
+def handler_lines(queue: QueueNames) -> list[str]:
+    """The handler of a queue."""
+    return [*_handler(queue), "", "", *_bind(queue)]
 
 
 def _handler(queue: QueueNames) -> list[str]:

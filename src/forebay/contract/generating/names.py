@@ -29,7 +29,8 @@ class QueueNames:
     @property
     def of_tasks(self) -> tuple[str, ...]:
         """What the module of tasks has of it."""
-        return (self.format, self.fields, self.task, self.deserialize, self.read, self.serialize)
+        functions = (self.bind, self.deserialize, self.read, self.serialize)
+        return (self.format, self.fields, self.handler, self.task, *functions)
 
     def has_lists(self) -> bool:
         """Whether a field is a list of numbers."""

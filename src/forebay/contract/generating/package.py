@@ -1,7 +1,6 @@
 """The files of a package, by name."""
 
 from forebay.contract.generating.client import client_file
-from forebay.contract.generating.handlers import handlers_file
 from forebay.contract.generating.layout import WIDTH, exploded, heading, imports
 from forebay.contract.generating.names import QueueNames
 from forebay.contract.generating.tasks import tasks_file
@@ -17,7 +16,6 @@ def package_files(contract: Contract, source: str) -> dict[str, str]:
     files = {
         "__init__.py": _init_file(queues, source),
         "client.py": client_file(queues, source),
-        "handlers.py": handlers_file(queues, source),
         "tasks.py": tasks_file(queues, contract.version, source),
         "worker.py": worker_file(queues, source),
     }
@@ -34,7 +32,6 @@ def _settled(lines: list[str]) -> list[str]:
 def _init_file(queues: list[QueueNames], source: str) -> list[str]:
     by_module: dict[str, list[str]] = {
         ".client": ["TasksClient", *(queue.client for queue in queues)],
-        ".handlers": [name for queue in queues for name in (queue.handler, queue.bind)],
         ".tasks": [name for queue in queues for name in queue.of_tasks],
         ".worker": ["make_worker"],
     }

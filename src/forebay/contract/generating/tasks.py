@@ -1,7 +1,11 @@
-"""`tasks.py` of a package: a struct for the tasks of each queue, and its bytes."""
+"""`tasks.py` of a package: for each queue a struct, its bytes, and its handler.
+
+They are in one module, since that is where the handler of a task's type is looked for.
+"""
 
 from typing import Any
 
+from forebay.contract.generating.handlers import handler_lines
 from forebay.contract.generating.layout import exploded, heading, imports, laid_out
 from forebay.contract.generating.names import QueueNames
 from forebay.contract.values import Backoff, WorkSettings
@@ -12,25 +16,30 @@ __all__ = ["tasks_file"]
 def tasks_file(queues: list[QueueNames], version: str | None, source: str) -> list[str]:
     """Its lines."""
     settings = [_settings(queue.queue.settings) for queue in queues]
-    lists = any(queue.has_lists() for queue in queues)
     contract = ["Format", *(["WorkSettings"] if any(settings) else [])]
     contract += ["Backoff"] if any("Backoff(" in text for text in settings) else []
     lines = [
-        *heading(source, "The tasks of each queue, and their bytes."),
-        *imports({"collections.abc": ["Sequence"] if lists else []}),
-        *imports({"datetime": ["datetime"], "typing": ["TypedDict"]}),
+        *heading(source, "The tasks of each queue, their bytes, and who handles them."),
+        *imports({
+            "abc": ["ABC", "abstractmethod"],
+            "collections.abc": ["Sequence"],
+            "datetime": ["datetime"],
+            "typing": ["TypedDict"],
+        }),
         "",
         "import msgspec",
         "",
         *imports({
             "forebay.contract": contract,
             "forebay.store.values": ["Task"],
-            "forebay.work.typed": ["previous_start"],
+            "forebay.work": ["Binding", "BindingSettings", "Context", "HandlerStats", "Storage"],
+            "forebay.work.typed": ["bind", "previous_start"],
         }),
     ]  # fmt: skip
     for queue, said in zip(queues, settings, strict=True):
         lines += ["", *_format(queue, said, version), "", "", *_struct(queue), "", "", *_fields(queue)]
-        lines += ["", "", *_serialize(queue), "", "", *_deserialize(queue), "", "", *_read(queue), ""]
+        lines += ["", "", *_serialize(queue), "", "", *_deserialize(queue), "", "", *_read(queue)]
+        lines += ["", "", *handler_lines(queue), ""]
     return lines[:-1]
 
 

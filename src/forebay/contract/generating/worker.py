@@ -9,7 +9,7 @@ __all__ = ["worker_file"]
 def worker_file(queues: list[QueueNames], source: str) -> list[str]:
     """Its lines."""
     parts = [
-        "store: Store | str",
+        "store: Store | str | None",
         "*",
         *(f"{queue.attribute}: {queue.handler}" for queue in queues),
         "**options: Any",
@@ -21,11 +21,10 @@ def worker_file(queues: list[QueueNames], source: str) -> list[str]:
         "",
         *imports({
             "forebay.store.seam": ["Store"],
-            "forebay.work.binding": ["Binding"],
-            "forebay.work.worker": ["Worker"],
+            "forebay.work": ["Binding", "Worker"],
         }),
         "",
-        *imports({".handlers": [name for queue in queues for name in (queue.handler, queue.bind)]}),
+        *imports({".tasks": [name for queue in queues for name in (queue.handler, queue.bind)]}),
         "",
         "",
         *exploded("def make_worker(", parts, ") -> Worker:"),
