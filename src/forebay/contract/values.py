@@ -22,11 +22,11 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """How long a task waits after its handler has raised; what is None is the worker's default."""
 
     initial_seconds: float | None = None
-    """The first pause."""
+    """The first pause, up to the longest."""
     factor: float | None = None
-    """By how much each pause is longer than the one before."""
+    """How many times longer each pause is than the one before: 1 to 1,000."""
     max_seconds: float | None = None
-    """The longest pause."""
+    """The longest pause, up to a year."""
     jitter: float | None = None
     """The part of a pause, from 0 to 1, that is left to chance, so that tasks don't come back all at once."""
 
@@ -35,11 +35,11 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What a contract says about working a queue; what is None is the worker's default."""
 
     visibility_seconds: float | None = None
-    """How long a worker may take before its tasks go to another."""
+    """How long a worker may take before its tasks go to another: 100 ms to a day."""
     batch_size: int | None = None
-    """Tasks that a handler gets at once at most."""
+    """Tasks that a handler gets at once at most: 1 to 10,000."""
     max_processors: int | None = None
-    """Handlers of this queue that run at once at most."""
+    """Handlers of this queue that run at once at most: 1 to 1,000."""
     ordered: bool = False
     """Tasks of a partition are worked in the order in which they were put. Fixed when the queue is made."""
     retries_max: int | None = None

@@ -141,7 +141,10 @@ def renamed(**names: str) -> dict[str, str]:
     ],
 )  # fmt: skip
 def test_a_change_is_named_and_judged(
-    old: Contract, new: Contract, breaks: bool, messages: list[str]  # noqa: FBT001 - a column of a table
+    old: Contract,
+    new: Contract,
+    breaks: bool,  # noqa: FBT001 - a column of a table
+    messages: list[str],
 ) -> None:
     changes = compare(old, new)
     assert [change.message for change in changes] == messages

@@ -24,7 +24,8 @@ def package_files(contract: Contract, source: str) -> dict[str, str]:
 
 def _settled(lines: list[str]) -> list[str]:
     """Names may be so long that formatters would break lines each in its own way: they are kept from it."""
-    if max(map(len, lines)) <= WIDTH:
+    code = [line for line in lines if not line.lstrip().startswith(("#", '"""'))]
+    if max(map(len, code)) <= WIDTH:
         return lines
     return [*lines[:1], "# fmt: off", *lines[1:]]
 

@@ -28,7 +28,7 @@ def worker_file(queues: list[QueueNames], source: str) -> list[str]:
         "",
         "",
         *exploded("def make_worker(", parts, ") -> Worker:"),
-        '    """A worker with a handler for each queue; options are those of `Worker`."""',
+        '    """A worker with a handler for each queue; options as for `Worker`."""',
         *exploded("bindings: list[Binding[Any]] = [", bound, "]", 1),
         "    return Worker(store, bindings, **options)",
     ]  # fmt: skip
