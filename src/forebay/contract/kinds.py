@@ -32,7 +32,7 @@ class Kind(msgspec.Struct, frozen=True):
 
 _INT: Final = Kind("int", "int", _Int64, (int,), 0, "a whole number of 64 bits, with a sign")
 _INTS: Final = Kind(
-    "tuple[int, ...]", "Sequence[int]", tuple[_Int64, ...], (tuple, list, range), (), "any number of them, in order"
+    "tuple[int, ...]", "Sequence[int]", tuple[_Int64, ...], (tuple, list, range), (), "such numbers, in order"
 )  # fmt: skip
 
 KINDS: Final[dict[FieldType, Kind]] = {
