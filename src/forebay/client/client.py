@@ -657,6 +657,8 @@ def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:
         if isinstance(item, Retry):
             check_time(item.next_start_time, "the start time of a retry")
             ticket["start_time"] = item.next_start_time
+            if not item.counts:
+                ticket["counts"] = False
     return tickets
 
 

@@ -1,8 +1,8 @@
 """What workers say about their tasks, as settlements for the log. Pure functions.
 
 The table of attempts: a task that comes back, by retry or because its lease expired, counts one attempt
-more, and its start time becomes the previous one. One that was never handed out, or is released unused,
-comes back as it was.
+more, and its start time becomes the previous one. One that was never handed out, or is released or postponed
+unused, comes back as it was.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from forebay.model import Message, bitmap
 from forebay.store.giving_up import is_last, last_words, without_start
 from forebay.store.tickets import check_lease, check_reason, check_time, leases_of, offsets_of
 from forebay.store.unpacking import defer
-from forebay.store.values import Burial, Task, Ticket
+from forebay.store.values import Burial, Retry, Task, Ticket
 from forebay.warm.values import Lease, Leased
 
 
@@ -33,26 +33,28 @@ class Verdict:
     dead: dict[int, tuple[str, Task | Ticket]] = field(default_factory=dict)
     """Given up for a reason."""
     worker: str = ""
+    postponed: dict[int, int] = field(default_factory=dict)
+    """Back unused at a time."""
 
     @property
     def returns(self) -> bool:
         """Whether anything comes back."""
-        return bool(self.retried or self.released)
+        return bool(self.retried or self.released or self.postponed)
 
     def offsets(self) -> list[int]:
         """All tasks that it is about."""
-        if not (self.retried or self.released or self.dead):
+        if not (self.retried or self.released or self.postponed or self.dead):
             return self.done
-        return [*self.done, *self.retried, *self.released, *self.dead]
+        return [*self.done, *self.retried, *self.released, *self.postponed, *self.dead]
 
     def without_released(self) -> Verdict:
         """The verdict on the others."""
-        return Verdict(self.done, self.retried, [], self.dead, self.worker)
+        return Verdict(self.done, self.retried, [], self.dead, self.worker, self.postponed)
 
     def only(self, offsets: Sequence[int]) -> Verdict:
         """The verdict on some of the tasks."""
         kept = set(offsets)
-        if len(kept) == len(self.done) + len(self.retried) + len(self.released) + len(self.dead):
+        if len(kept) == len(self.offsets()):
             return self
         return Verdict(
             [o for o in self.done if o in kept],
@@ -60,6 +62,7 @@ class Verdict:
             [o for o in self.released if o in kept],
             {o: v for o, v in self.dead.items() if o in kept},
             self.worker,
+            {o: v for o, v in self.postponed.items() if o in kept},
         )
 
 
@@ -88,11 +91,14 @@ class Ballot:
         for verdict, offsets in self._by_lease(tasks):
             verdict.released += offsets
 
-    def retry(self, task: Task | Ticket, due_at: int) -> None:
+    def retry(self, item: Retry) -> None:
         """Count a task as coming back at a time."""
-        check_time(due_at, "the start time of a retry")
-        ((verdict, (offset,)),) = self._by_lease([task])
-        verdict.retried[offset] = (due_at, task)
+        check_time(item.next_start_time, "the start time of a retry")
+        ((verdict, (offset,)),) = self._by_lease([item.task])
+        if item.counts:
+            verdict.retried[offset] = (item.next_start_time, item.task)
+        else:
+            verdict.postponed[offset] = item.next_start_time
 
     def bury(self, task: Task | Ticket | Burial, reason: str = "") -> None:
         """Count a task as dead, for this reason unless it brings its own."""
@@ -144,6 +150,8 @@ def settlement_of(
     else:
         for due_at, offsets in _by_value({o: due for o, (due, _) in verdict.retried.items()}).items():
             deferred.extend(defer(offsets, due_at, lease.attempts + 1, lease.start_time))
+    for due_at, offsets in _by_value(verdict.postponed).items():
+        deferred.extend(defer(offsets, due_at, lease.attempts, lease.prev_start_time))
     deferred.extend(defer(sorted(set(verdict.released)), now, lease.attempts, lease.prev_start_time))
     done = b""
     if verdict.done:

@@ -439,7 +439,7 @@ class LogStore:
         ballot = Ballot(self._worker)
         ballot.done(done)
         for item in retry:
-            ballot.retry(item.task, item.next_start_time)
+            ballot.retry(item)
         for task in bury:
             ballot.bury(task, reason)
         ballot.release(release)
@@ -469,7 +469,7 @@ class LogStore:
         ballot, tasks = Ballot(self._worker), list(done)
         ballot.done(tasks)
         for item in retry:
-            ballot.retry(item.task, item.next_start_time)
+            ballot.retry(item)
             tasks.append(item.task)
         for burial in bury:
             ballot.bury(burial)

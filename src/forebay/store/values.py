@@ -66,6 +66,8 @@ class Retry(msgspec.Struct, frozen=True):
 
     task: Task | Ticket
     next_start_time: int
+    counts: bool = True
+    """Whether that is an attempt. One that isn't leaves the task as it was, but for its time."""
 
 
 class Burial(msgspec.Struct, frozen=True):

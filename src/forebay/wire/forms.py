@@ -171,6 +171,8 @@ class RetryForm(TicketForm, kw_only=True):
 
     start_time: Micros | None = None
     delay_seconds: Seconds | None = None
+    counts: bool = True
+    """Whether that is an attempt."""
 
 
 Tickets = Annotated[list[TicketForm], Meta(max_length=100_000)]

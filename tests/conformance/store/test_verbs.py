@@ -294,6 +294,25 @@ async def test_released_tasks_come_back_first_and_uncounted(store: Store) -> Non
     ]  # fmt: skip
 
 
+async def test_postponed_tasks_come_at_their_time_and_uncounted(rig: StoreRig) -> None:
+    store, clock = rig.store, rig.clock
+    await store.create_queue("orders", {"retries_max": 0})
+    await store.put_task("orders", b"a", b"b", b"c")
+    first, second, third = await store.get_task("orders", 3)
+    later = clock.now() + 3600 * SECOND
+    await store.settle(
+        done=[second], retry=[Retry(first, later, counts=False), Retry(third, later, counts=False)]
+    )
+    assert await stat(store) == (2, 0, 0, 2)
+    assert await store.get_task("orders", 3) == []
+    clock.advance(seconds=3600)
+    back = await store.get_task("orders", 3)
+    assert [(task.id, task.attempts, task.prev_start_time) for task in back] == [
+        (first.id, 0, None),
+        (third.id, 0, None),
+    ]
+
+
 async def test_a_queue_may_limit_returns(rig: StoreRig) -> None:
     store = rig.store
     await store.create_queue("orders", {"retries_max": 2, "visibility_seconds": 10})

@@ -192,7 +192,8 @@ async def _retries(call: Call, forms: Sequence[RetryForm], default: int) -> list
         _time_of(form.start_time, form.delay_seconds, now, f"$.tasks[{i}]") for i, form in enumerate(forms)
     ]
     return [
-        Retry(ticket, default if time is None else time) for ticket, time in zip(tickets, times, strict=True)
+        Retry(ticket, default if time is None else time, form.counts)
+        for ticket, form, time in zip(tickets, forms, times, strict=True)
     ]
 
 

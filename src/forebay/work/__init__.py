@@ -1,0 +1,37 @@
+"""Workers: handlers for the tasks of queues, and what calls them."""
+
+from forebay.work.binding import Binding
+from forebay.work.context import Context
+from forebay.work.handlers import handler
+from forebay.work.settings import Backoff, BindingSettings, WorkerSettings
+from forebay.work.storage import Storage
+from forebay.work.values import (
+    Bury,
+    Done,
+    HandlerStats,
+    Outcome,
+    QueueReport,
+    RetryAfter,
+    RetryInfo,
+    WorkerReport,
+)
+from forebay.work.worker import Worker
+
+__all__ = [
+    "Backoff",
+    "Binding",
+    "BindingSettings",
+    "Bury",
+    "Context",
+    "Done",
+    "HandlerStats",
+    "Outcome",
+    "QueueReport",
+    "RetryAfter",
+    "RetryInfo",
+    "Storage",
+    "Worker",
+    "WorkerReport",
+    "WorkerSettings",
+    "handler",
+]

@@ -1,0 +1,238 @@
+"""JobProcessor: takes a batch, has it handled, says what became of it, and goes on.
+
+Invariants: nothing that a handler does ends its processor. When a handler has ended, nothing of its batch is
+left in hand: what it has not settled comes back, after a pause and an attempt more if it failed or forgot, at
+once and uncounted if the worker stops. A task whose handler hasn't ended is never given back.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from random import random
+from time import monotonic
+from typing import Any, Final
+
+from forebay.contract import UnknownFormat
+from forebay.model import Clock, ForebayError
+from forebay.store.seam import Store
+from forebay.store.values import Task
+from forebay.work.batch import Batch
+from forebay.work.context import Context
+from forebay.work.keeping import Keeper
+from forebay.work.outcomes import SECOND, Outcomes, Rule
+from forebay.work.served import Served
+from forebay.work.settings import WorkerSettings
+from forebay.work.taking import Taken, Taker
+from forebay.work.threads import Threads
+from forebay.work.values import HandlerStats
+
+__all__ = ["Calls", "HandlerExitError", "JobProcessor"]
+
+logger: Final = logging.getLogger("forebay.work")
+_PAUSE_SECONDS: Final = 0.1
+_PAUSE_SECONDS_MAX: Final = 5.0
+
+
+class HandlerExitError(Exception):
+    """A handler wanted to end the process."""
+
+
+class Calls:
+    """What the processors of a worker share: the handlers that run, and whether they are to end."""
+
+    def __init__(
+        self,
+        store: Store,
+        taker: Taker,
+        *,
+        settings: WorkerSettings,
+        name: str,
+        clock: Clock,
+        threads: Threads,
+    ) -> None:
+        self.store = store
+        self.taker = taker
+        self.settings = settings
+        self.name = name
+        self.clock = clock
+        self.threads = threads
+        self.stopping = asyncio.Event()
+        self.trouble: ForebayError | None = None
+        """Why the store can't be asked, while it can't."""
+        self._running: dict[asyncio.Task[Any], Context] = {}
+
+    async def run(self, context: Context, work: asyncio.Task[Any]) -> None:
+        """Wait for a handler's end, whatever that is."""
+        self._running[work] = context
+        try:
+            await asyncio.wait([work])
+        finally:
+            del self._running[work]
+
+    def cancel(self) -> None:
+        """Cancel all handlers that run."""
+        for work, context in self._running.items():
+            context.is_cancelled = True
+            work.cancel()
+
+    def note(self, error: ForebayError | None) -> None:
+        """The store can, or can't, be asked; said once."""
+        if error is not None and self.trouble is None:
+            logger.warning("no tasks can be taken, which is tried again: %s", error)
+        elif error is None and self.trouble is not None:
+            logger.info("tasks are taken again")
+        self.trouble = error
+
+
+@dataclass(frozen=True, slots=True)
+class _Job:
+    """One batch of one queue, for one call of its handler."""
+
+    served: Served
+    context: Context
+    batch: Batch
+    rule: Rule
+
+
+class JobProcessor:
+    """See the module."""
+
+    def __init__(self, calls: Calls) -> None:
+        self._calls = calls
+        self._taker = calls.taker
+        self.is_surplus = False
+        """Whether it is to end after its batch."""
+
+    async def run(self) -> None:
+        """Work until the worker stops."""
+        failures = 0
+        while not (self._calls.stopping.is_set() or self.is_surplus):
+            try:
+                taken = await self._taker.take()
+            except ForebayError as error:
+                self._calls.note(error)
+                await self._taker.pause(min(_PAUSE_SECONDS_MAX, _PAUSE_SECONDS * 2.0 ** min(failures, 10)))
+                failures += 1
+                continue
+            failures = 0
+            self._calls.note(None)
+            if taken is not None:
+                await self._serve(taken)
+
+    async def _serve(self, taken: Taken) -> None:
+        """One batch."""
+        served, count, began = taken.served, len(taken.tasks), monotonic()
+        context = Context(
+            served.binding.queue,
+            self._calls.name,
+            stopping=self._calls.stopping,
+            deadline=began + taken.seconds,
+            threads=self._calls.threads,
+            attempts=max(task.attempts for task in taken.tasks),
+        )
+        batch = Batch(self._calls.store, context, taken.tasks)
+        keeper = Keeper(self._calls.store, batch, context, served.settings.visibility_seconds)
+        served.add(in_progress=count)
+        keeper.start(taken.seconds)
+        rule = Rule(served.settings, self._calls.clock.now, random)
+        try:
+            await self._work(_Job(served, context, batch, rule), taken.tasks)
+        finally:
+            await keeper.close()
+            served.add(in_progress=-count)
+            served.cycle(monotonic() - began, count)
+            self._taker.end(taken.turn)
+
+    async def _work(self, job: _Job, tasks: Sequence[Task]) -> None:
+        served, context, batch = job.served, job.context, job.batch
+        if self._calls.stopping.is_set():
+            outcomes, typed = Outcomes(released=[task.id for task in tasks]), list[Any]()
+        else:
+            outcomes, typed = self._decoded(served, tasks)
+        if typed:
+            call = asyncio.get_running_loop().create_task(
+                _guarded(served.binding.handle, context, batch, typed)
+            )
+            await self._calls.run(context, call)
+            batch.close()
+            self._judge(job, call, outcomes)
+        try:
+            await batch.settle(outcomes, is_last=True)
+        except ForebayError as error:
+            text = "%d tasks of %s come back when their leases end, since the store isn't told: %s"
+            logger.warning(text, len(batch), context.queue, error)
+        served.add(lost=batch.lost, buried=batch.buried)
+
+    def _decoded(self, served: Served, tasks: Sequence[Task]) -> tuple[Outcomes, list[Any]]:
+        """Tasks as their handler knows them, and what becomes of those that can't be read."""
+        binding, outcomes, typed = served.binding, Outcomes(), list[Any]()
+        decode = binding.decode
+        for task in tasks:
+            strange = binding.unfamiliar(task)
+            if strange is not None:
+                self._park(served, outcomes, task, strange)
+                continue
+            try:
+                typed.append(decode(task))
+            except UnknownFormat as error:
+                self._park(served, outcomes, task, str(error))
+            except Exception as error:  # noqa: BLE001 - whatever it is, it is about this task alone
+                reason = str(error) or type(error).__name__
+                outcomes.bury(task.id, f"can't be decoded: {reason}")
+                logger.warning("task %d of %s can't be decoded: %s", task.id, binding.queue, reason)
+        return outcomes, typed
+
+    def _park(self, served: Served, outcomes: Outcomes, task: Task, reason: str) -> None:
+        seconds = self._calls.settings.parked_seconds
+        outcomes.parked[task.id] = self._calls.clock.now() + round(seconds * SECOND)
+        served.add(parked=1)
+        text = "task %d of %s is left for a worker that knows it, for %g s: %s"
+        logger.warning(text, task.id, served.binding.queue, seconds, reason)
+
+    def _judge(self, job: _Job, call: asyncio.Task[HandlerStats | None], outcomes: Outcomes) -> None:
+        """What becomes of what a handler left, and what is counted of what it did."""
+        served, context, batch, rule = job.served, job.context, job.batch, job.rule
+        strange = set(outcomes.ids())
+        left = [task for task in batch.left if task.id not in strange]
+        ids = [task.id for task in left]
+        if call.cancelled() and context.is_cancelled:
+            outcomes.released += ids
+            served.add(processed=batch.done, retried=batch.retried)
+        elif call.cancelled() or call.exception() is not None:
+            error = asyncio.CancelledError() if call.cancelled() else call.exception()
+            rule.fail(outcomes, left, error)
+            counts = {"processed": batch.done, "retried": batch.retried + len(left), "errors": len(left)}
+            served.add(handler_errors=1, **counts)
+            logger.error("the handler of %s failed", context.queue, exc_info=error)
+        else:
+            self._take_stats(served, batch, call.result())
+            if ids and self._calls.stopping.is_set():
+                outcomes.released += ids
+            elif ids:
+                rule.fail(outcomes, left, None)
+                served.add(retried=len(ids))
+                logger.warning("the handler of %s said nothing of %d tasks", context.queue, len(ids))
+
+    def _take_stats(self, served: Served, batch: Batch, said: HandlerStats | None) -> None:
+        stats = said or HandlerStats(processed=batch.done, retried=batch.retried)
+        processed = max(0, stats.processed - batch.lost)
+        served.add(processed=processed, errors=stats.errors, retried=stats.retried)
+        if stats.last_error is not None:
+            text = "the handler of %s failed on %d tasks, the last time with: %r"
+            logger.warning(text, served.binding.queue, stats.errors, stats.last_error)
+
+
+async def _guarded(
+    handle: Callable[..., Any], context: Context, batch: Batch, typed: Sequence[Any]
+) -> HandlerStats | None:
+    """Call a handler; what it returns is what it should, and what it raises ends nothing but itself."""
+    try:
+        stats = await handle(context, batch, typed)
+    except SystemExit as error:  # asyncio would end the loop
+        raise HandlerExitError(f"the handler called exit({error.code!r})") from error
+    if stats is not None and not isinstance(stats, HandlerStats):
+        raise TypeError(f"the handler returned {type(stats).__name__}, not HandlerStats")
+    return stats

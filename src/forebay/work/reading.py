@@ -1,0 +1,86 @@
+"""How the tasks of the short way are read: by the annotation of the function that takes them.
+
+| annotation | the task as |
+|---|---|
+| none, `bytes` | its payload |
+| `str` | its payload, which is UTF-8 |
+| `forebay.Task` | it is, with its lease |
+| a task of a generated package | its fields, and codecs and versions are those of the contract |
+| anything else that msgspec can decode: `dict`, a struct … | JSON |
+"""
+
+from __future__ import annotations
+
+import inspect
+import sys
+import typing
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any, get_args, get_origin
+
+import msgspec
+
+from forebay.contract.naming import python_name
+from forebay.model import Misconfigured
+from forebay.store.values import Task
+from forebay.work.binding import Binding
+from forebay.work.context import Context
+
+__all__ = ["Shape", "generated", "reader", "shape_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What a function takes."""
+
+    kind: Any
+    """The annotation of one task; None if there is none."""
+    takes_context: bool
+
+
+def shape_of(function: Callable[..., Any], *, batch: bool) -> Shape:
+    """What a function takes; Misconfigured if it can't be a handler."""
+    name = getattr(function, "__name__", repr(function))
+    hints = typing.get_type_hints(function)
+    parameters = list(inspect.signature(function).parameters)
+    takes_context = bool(parameters) and hints.get(parameters[0]) is Context
+    rest = parameters[takes_context:]
+    if len(rest) != 1:
+        what = "a sequence of tasks" if batch else "one task"
+        raise Misconfigured(f"handler {name} takes {len(rest)} arguments", hint=f"let it take {what}")
+    kind = hints.get(rest[0])
+    if not batch or kind is None:
+        return Shape(kind, takes_context)
+    origin = get_origin(kind) or kind
+    if not (isinstance(origin, type) and issubclass(origin, Sequence)) or origin in (str, bytes):
+        raise Misconfigured(f"handler {name} takes no sequence", hint="annotate it as Sequence[...]")
+    return Shape(next(iter(get_args(kind)), None), takes_context)
+
+
+def generated(kind: Any, queue: str) -> Binding[Any] | None:
+    """The binding of a queue in the generated package that a type comes from; None if it comes from none."""
+    is_task = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+    if not is_task or "task_id" not in kind.__struct_fields__:
+        return None
+    name = python_name(queue)
+    module = sys.modules[kind.__module__]
+    bind = getattr(module, f"bind_{name}", None)
+    if bind is None:
+        return None
+    made = bind(SimpleNamespace(**{f"handle_{name}": None}))
+    if not isinstance(made, Binding):
+        return None
+    return made
+
+
+def reader(kind: Any) -> Callable[[Task], Any]:
+    """How tasks are read for a function that wants this type."""
+    if kind is None or kind is bytes:
+        return lambda task: task.data
+    if kind is Task:
+        return lambda task: task
+    if kind is str:
+        return lambda task: task.data.decode()
+    decoder = msgspec.json.Decoder(kind)
+    return lambda task: decoder.decode(task.data)

@@ -1,0 +1,52 @@
+"""Storage: what a handler may do to its tasks, and to queues. The seam that handlers work with.
+
+A handler needs no leases: ids are enough, since a storage knows the leases of its batch.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from forebay.store.values import StoreStats
+from forebay.work.values import RetryInfo
+
+__all__ = ["RetryInfo", "Storage"]
+
+
+class Storage(Protocol):
+    """The verbs of one batch. What they are told is durable when they return.
+
+    A task whose lease was lost in the meantime is with another worker: what is said of it changes nothing, is
+    counted, and the handler finds it in `Context.lost`. Rejected, and nothing is changed, where a task isn't
+    of this batch, or is settled already.
+    """
+
+    async def done_task(self, task_ids: Iterable[int]) -> None:
+        """Tasks are done."""
+        ...
+
+    async def retry_task(self, retries: Iterable[RetryInfo]) -> None:
+        """Tasks come back, each at its time, and that counts as an attempt."""
+        ...
+
+    async def bury_task(self, task_ids: Iterable[int], reason: str) -> None:
+        """Tasks become dead letters."""
+        ...
+
+    async def put_task(
+        self,
+        queue: str,
+        data: bytes,
+        *,
+        start_time: int | datetime | None = None,
+        delay: float | timedelta | None = None,
+        headers: dict[str, str] | None = None,
+    ) -> int:
+        """Put a task in a queue; its id."""
+        ...
+
+    async def get_stat(self) -> StoreStats:
+        """Where the tasks of all queues are."""
+        ...
