@@ -10,7 +10,6 @@ import pytest
 
 from forebay.work.fairness import LAG_SECONDS, PROBE_SECONDS, Fairness, Turn
 
-
 WARM_SECONDS = 100.0
 """What batches take is found out first."""
 
@@ -113,8 +112,7 @@ def test_a_busy_queue_is_passed_over_and_makes_nobody_else_be() -> None:
 def test_processors_that_are_free_at_once_go_to_different_queues() -> None:
     fairness = Fairness({"slow": 4, "a": 4, "b": 4, "c": 4})
     for queue in ("slow", "a", "b", "c"):
-        turn = fairness.begin(queue, 0.0)
-        fairness.end(turn, 10.0 if queue == "slow" else 0.1)
+        fairness.end(fairness.begin(queue, 0.0), 10.0 if queue == "slow" else 0.1)
     picked = [turn.queue for _ in range(4) if (turn := fairness.pick(10.0))]
     assert "slow" not in picked
     assert set(picked) == {"a", "b", "c"}

@@ -17,7 +17,7 @@ STEADY = Backoff(jitter=0)
 
 
 def task_of(id: int = 1, attempts: int = 0) -> Task:
-    lease = Lease("e", 1, 1, 1, 1, 10, attempts, 0, None)
+    lease = Lease(1, "e", 1, 1, 1, 10, attempts, 0, None)
     return Task(id, 1, b"", attempts, 0, 0, None, lease, 0)
 
 
