@@ -73,6 +73,7 @@ def _declare_worker(parser: argparse.ArgumentParser) -> None:
         metavar="URL",
         help="the server or the log (default: the worker's own, else $FOREBAY_STORE)",
     )
+    parser.add_argument("--key", metavar="KEY", help="the server's API key (default: $FOREBAY_KEY)")
     parser.add_argument(
         "--config", metavar="FILE", help="settings of its queues, read again when they change"
     )
