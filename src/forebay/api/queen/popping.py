@@ -10,37 +10,31 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.bodies import Gone
 from forebay.api.calls import Call
-from forebay.api.queen.conflating import AT_ONCE, Conflating, echo, wanted
+from forebay.api.queen.conflating import AT_ONCE, Conflating, echo
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.hands import transaction_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import SEALED, shown_data, shown_headers
 from forebay.api.queen.names import (
-    group_name,
-    partition_name,
     queue_name,
     shown_group,
     shown_partition,
     shown_queue,
 )
-from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
-from forebay.api.queen.times import iso, parse_time
+from forebay.api.queen.times import iso
+from forebay.api.queen.wishes import Wish, wish_of
 from forebay.api.waiting import waited
-from forebay.log.values import Queue, Start
+from forebay.log.values import Queue
 from forebay.model import Corrupt, ForebayError, LeaseLost, Rejected, UnknownGroup, UnknownQueue, queue_of
 from forebay.store.values import Burial, Task
 
-AUTOPILOT_BATCH: Final = 200
-AUTOPILOT_PARTITIONS: Final = 50
-"""What a client gets that leaves it to the server."""
-PARTITIONS_MAX: Final = 10_000
 QUEUES_MAX: Final = 100
 """For so many queues of a namespace one waits; of others one hears when it is looked again."""
 _SLICE_SECONDS: Final = 2.0
@@ -50,30 +44,9 @@ _STALE_BATCH: Final = 1_000
 _SECOND: Final = 1_000_000
 
 
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a pop asks for."""
-
-    queue: str | None
-    """As the client calls it."""
-    partition: str | None
-    """As we keep it."""
-    namespace: str | None
-    task: str | None
-    group: str
-    """As we keep it."""
-    start: Start
-    batch: int
-    partitions: int
-    wait_seconds: float
-    auto_ack: bool
-    autopilot: bool
-    conflation: bool
-
-
 async def pop(call: Call) -> Answer:
     """Pop from a queue, or by namespace and task."""
-    wish = _wish(call)
+    wish = wish_of(call)
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         call.desk.tally.empty(queues)
@@ -86,43 +59,6 @@ async def pop(call: Call) -> Answer:
 def _echo(call: Call, wish: Wish, queues: dict[int, Queue]) -> dict[str, Any]:
     """What is said of conflation."""
     return echo(wish.conflation, [call.desk.conflates(queue, wish.group) for queue in queues.values()])
-
-
-def _wish(call: Call) -> Wish:
-    query, limits = Query(call), call.context.settings.limits
-    autopilot = query.flag("autopilot")
-    named = call.params.get("partition")
-    wait = query.number("timeout", 30_000) / 1000 if query.flag("wait") else 0.0
-    if wait and call.context.draining.is_set():
-        wait = 0.0
-    queue = call.params.get("queue")
-    namespace, task = query.text("namespace"), query.text("task")
-    if queue is None and namespace is None and task is None:
-        raise Rejected("queue, namespace or task is required", hint="name one of them")
-    batch = query.number("batch", AUTOPILOT_BATCH if autopilot else 1, least=1, most=limits.take_count_max)
-    widest = AUTOPILOT_PARTITIONS if autopilot else 1
-    return Wish(
-        queue,
-        None if named is None else partition_name(named),
-        namespace,
-        task,
-        group_name(query.text("consumerGroup")),
-        _start(query.text("subscriptionMode"), query.text("subscriptionFrom"), call.context.clock.now()),
-        batch,
-        query.number("partitions", widest, least=1, most=PARTITIONS_MAX),
-        min(wait, limits.wait_seconds_max),
-        query.flag("autoAck"),
-        autopilot,
-        wanted(query),
-    )
-
-
-def _start(mode: str | None, since: str | None, now: int) -> Start:
-    """Where a group begins that isn't there yet."""
-    if since is not None and since.lower() not in ("now", "all", "beginning", "earliest"):
-        return min(parse_time(since, "subscriptionFrom"), now)
-    is_new = (mode or "").lower() in ("new", "new-only") or (since or "").lower() == "now"
-    return "latest" if is_new else "earliest"
 
 
 async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[int, Queue]]:
