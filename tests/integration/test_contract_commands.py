@@ -13,10 +13,11 @@ import pytest
 
 import forebay
 from forebay.contract import Undecodable, UnknownFormat
-from forebay.model import TIME_MAX, Rejected
+from forebay.model import TIME_MAX, Misconfigured, Rejected
 from forebay.store.seam import Store
-from forebay.work import BindingSettings, HandlerStats, Worker
+from forebay.work import BindingSettings, HandlerStats, Worker, handler
 from tests.integration.test_config_and_keys import forebay as run_forebay
+from tests.servers.forebay import ForebayServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = """\
@@ -263,6 +264,20 @@ async def test_queues_are_made_by_their_contract(package: Any) -> None:
         assert (emails.number, emails.settings.visibility_seconds) == (11, 30.0)
 
 
+async def test_a_queue_that_is_not_the_one_of_the_contract_gets_no_tasks(package: Any) -> None:
+    async with forebay.open("memory://") as store:
+        await store.create_queue("emails", number=7)
+        await store.create_queue("notifications", number=12)
+        client = package.TasksClient(store)
+        with pytest.raises(
+            Misconfigured, match="queue 'emails' is number 7 in the store, and 11 in the contract"
+        ):
+            await client.emails.put(to="a", subject="b", body=b"", user_id=1)
+        with pytest.raises(Misconfigured, match="queue 'notifications' is to be ordered, and"):
+            await client.notifications.put(message="ok", target_ids=[], is_urgent=True)
+        assert [await store.peek(name) for name in ("emails", "notifications")] == [[], []]
+
+
 async def test_putting_takes_delays_transaction_ids_headers_and_many(package: Any) -> None:
     async with forebay.open("memory://") as store:
         emails = package.TasksClient(store).emails
@@ -340,6 +355,36 @@ async def test_a_worker_parks_the_tasks_of_a_newer_contract_and_buries_what_cann
         assert letter.message_id == broken
         (place,) = (await store.where(newer)).groups
         assert (place.state, place.attempts) == ("delayed", 0)
+
+
+async def test_the_short_way_reads_generated_tasks(package: Any) -> None:
+    def notify(task: Any) -> None:
+        """Tell nobody."""
+
+    notify.__annotations__["task"] = package.NotificationsTask
+    binding = handler("notifications")(notify)
+    assert (binding.number, binding.settings.ordered) == (12, True)
+    async with forebay.open("memory://") as store:
+        id = await package.TasksClient(store).notifications.put(message="ok", target_ids=[], is_urgent=True)
+        _, typed = binding.decode(await take(store, "notifications"))
+    assert typed == package.NotificationsTask(task_id=id, message="ok", target_ids=(), is_urgent=True)
+
+
+async def test_the_typed_client_works_a_server(package: Any) -> None:
+    with ForebayServer() as server:
+        async with forebay.open(server.url) as store:
+            emails = package.TasksClient(store).emails
+            fields = {"to": "a", "subject": "b", "body": b"", "user_id": 1}
+            ids = [
+                await emails.put(**fields, transaction_id="t", delay=0.001),
+                *await emails.put_many([fields]),
+            ]
+            tasks = await store.get_task("emails", 2, wait_seconds=10)
+            while len(tasks) < 2:
+                tasks += await store.get_task("emails", wait_seconds=10)
+            found = {package.read_emails_task(task) for task in tasks}
+            assert found == {package.EmailsTask(task_id=id, **fields) for id in ids}
+            assert (await store.queue("emails")).number == 11
 
 
 def test_a_binding_has_the_settings_of_the_contract_unless_others_are_given(package: Any) -> None:

@@ -1,0 +1,1 @@
+"""The workers, without I/O."""
