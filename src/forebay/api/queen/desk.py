@@ -16,6 +16,7 @@ from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.lapsing import Lapsing
+from forebay.api.queen.lending import Lending
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
@@ -24,14 +25,16 @@ from forebay.api.queen.room import Room
 from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
+from forebay.api.queen.spooled import creation_by
 from forebay.api.queen.state import Reads
+from forebay.api.queen.stripes import Stripes
 from forebay.api.queen.subscriptions import Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
-from forebay.model import Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
-from forebay.store.values import Task
+from forebay.store.values import Task, Ticket
 
 if TYPE_CHECKING:
     from forebay.api.context import Context
@@ -51,7 +54,9 @@ class Desk:
         self.hands = Hands()
         self.abandoned = Abandoned(self.hands, self._release)
         self.lapsing = Lapsing(self.hands, self._release, context.clock)
+        self.lending = Lending(lambda: self.store.log, context.clock)
         self.reads = Reads()
+        self.stripes = Stripes()
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)
@@ -70,10 +75,12 @@ class Desk:
     def store(self) -> LogStore:
         """The store, or Unavailable."""
         store = self.context.store
-        assert isinstance(store, LogStore), "a server works on a log"
+        if not isinstance(store, LogStore):
+            text = "the store behind this server has no log that Queen's format could stand on"
+            raise Unavailable(text, hint="serve a log: sqlite:///, postgresql:// or memory://")
         return store
 
-    async def _release(self, tasks: Sequence[Task]) -> None:
+    async def _release(self, tasks: Sequence[Task | Ticket]) -> None:
         await self.store.release(tasks)
 
     async def _ledger(self) -> Stats:
@@ -104,16 +111,19 @@ class Desk:
         found = await self.queue(text)
         return found if found is not None else await self.create(text, Facts())
 
-    async def target(self, text: str) -> Facts:
-        """What is kept of the queue that a client pushes to, which is made when it isn't there."""
+    async def target(self, text: str) -> Facts | None:
+        """What is kept of the queue that a client pushes to, which is made when it isn't there.
+
+        None while the log is away, and nobody knows: the push goes to the spool, under the queue's name.
+        """
         try:
             return self.facts(await self.require(text))
         except Unavailable:
-            return Facts()  # the push goes to the spool, under the queue's name
+            return None
 
-    def creation(self, name: str) -> dict[str, Any] | None:
-        """What a queue is told that was deleted while somebody pushed to it here."""
-        return creation_of(Facts()) if name in self._used else None
+    def creation(self, name: str, block: Block) -> dict[str, Any] | None:
+        """What a queue is told that has to be made for a block, as it was deleted, or never made."""
+        return creation_of(Facts()) if name in self._used else creation_by(name, block)
 
     async def create(self, text: str, facts: Facts) -> Queue:
         """Make a queue, or return the one that is there."""
@@ -131,7 +141,11 @@ class Desk:
             return False
         existed = await self.store.delete_queue(queue.name)
         self._listed_at = -_LIST_SECONDS
-        await self.directory.forget(queue.number)
+        # One that is made again under this name has its number, too.
+        for number, group in [known for known in self._groups if known[0] == queue.number]:
+            self._groups.discard((number, group))
+            self.hands.forget(number, group)
+        await self.directory.forget(queue.number, self.context.clock.now())
         await self.subscriptions.forget_queue(queue.number)
         return existed
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from forebay.api.answers import Answer
@@ -31,9 +31,9 @@ from forebay.api.queen.names import (
 from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso, parse_time
-from forebay.api.routes.taking import waited
+from forebay.api.waiting import waited
 from forebay.log.values import Queue, Start
-from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
+from forebay.model import Corrupt, ForebayError, LeaseLost, Rejected, UnknownGroup, UnknownQueue, queue_of
 from forebay.store.values import Burial, Task
 
 AUTOPILOT_BATCH: Final = 200
@@ -41,8 +41,11 @@ AUTOPILOT_PARTITIONS: Final = 50
 """What a client gets that leaves it to the server."""
 PARTITIONS_MAX: Final = 10_000
 QUEUES_MAX: Final = 100
+"""For so many queues of a namespace one waits; of others one hears when it is looked again."""
 _SLICE_SECONDS: Final = 2.0
 """So long somebody waits for queues of a namespace before looking whether there are more of them."""
+_STALE_BATCH: Final = 1_000
+"""So many are taken at once where nobody wants what comes first any more."""
 _SECOND: Final = 1_000_000
 
 
@@ -115,7 +118,7 @@ def _start(mode: str | None, since: str | None, now: int) -> Start:
 async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[int, Queue]]:
     """Take tasks, waiting for the first, with their payloads; the queues that were asked, by number."""
     desk, clock = call.desk, asyncio.get_running_loop().time
-    deadline = clock() + wish.wait_seconds
+    deadline, most = clock() + wish.wait_seconds, wish.batch
     call.wait_longer(wish.wait_seconds)
     while True:
         left = deadline - clock()
@@ -128,12 +131,13 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
         elif not queues and left > 0:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
-            tasks = await _take(call, wish, queues, left)
-            kept, payloads = await _usable(desk, queues, tasks)
+            tasks = await _take_twice(call, replace(wish, batch=most), queues, left)
+            kept, payloads = await _usable(desk, wish, queues, tasks)
             if kept:
                 return kept, payloads, {queue.number: queue for queue in queues}
-            if tasks:
-                continue  # all that came was buried: there may be more
+            if tasks:  # all that came was buried: there may be more, and much more
+                most = min(4 * most, max(most, _STALE_BATCH))
+                continue
         if deadline <= clock() or call.context.draining.is_set():
             return [], [], {queue.number: queue for queue in queues}
 
@@ -161,30 +165,38 @@ async def _queues(call: Call, wish: Wish) -> list[Queue]:
     chosen = []
     for queue in await desk.queues():
         facts = desk.facts(queue)
-        if wish.namespace in (None, facts.namespace) and wish.task in (None, facts.task):
+        is_meant = wish.namespace in (None, facts.namespace) and wish.task in (None, facts.task)
+        if is_meant and call.key.covers(queue.name):
             chosen.append((-facts.options.priority, queue.number, queue))
-    return [queue for *_, queue in sorted(chosen)[:QUEUES_MAX] if call.key.covers(queue.name)]
+    return [queue for *_, queue in sorted(chosen)]
+
+
+async def _take_twice(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
+    """Take tasks, also when queue or group was deleted, here or by another server, and is made again."""
+    for _ in range(2):
+        try:
+            return await _take(call, wish, queues, left)
+        except (UnknownGroup, UnknownQueue):
+            for queue in queues:
+                call.desk.forget_group(queue, wish.group)
+    if left > 0:  # until it is known here that it is gone
+        await _patiently(call, call.desk.wait_for_queues(left))
+    return []
 
 
 async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
-    desk = call.desk
-    try:
-        for queue in queues:
-            await desk.join(queue, wish.group, wish.start)
-        for queue in queues[:-1] if len(queues) > 1 else ():
-            if tasks := await _get(call, wish, [queue], 0.0):
-                return tasks
-        seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
-        return await _get(call, wish, queues, seconds)
-    except (UnknownGroup, UnknownQueue):  # another server deleted it
-        for queue in queues:
-            desk.forget_group(queue, wish.group)
-        return []
+    for queue in queues:
+        await call.desk.join(queue, wish.group, wish.start)
+    for queue in queues if len(queues) > QUEUES_MAX else queues[:-1]:
+        if tasks := await _get(call, wish, [queue], 0.0):
+            return tasks
+    seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
+    return await _get(call, wish, queues[:QUEUES_MAX], seconds)
 
 
 async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
     one = queues[0] if len(queues) == 1 else None
-    is_ordered = one is not None and one.settings.ordered
+    is_ordered = all(queue.settings.ordered for queue in queues)
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
@@ -195,7 +207,7 @@ async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) 
         worker=_worker(call),
         wait_seconds=seconds,
         partition=wish.partition,
-        partitions_max=wish.partitions,
+        partitions_max=wish.partitions if is_ordered else None,
     )
     if seconds <= 0:
         return await taking
@@ -211,15 +223,33 @@ def _worker(call: Call) -> str:
 
 
 async def _usable(
-    desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]
+    desk: Desk, wish: Wish, queues: Sequence[Queue], tasks: Sequence[Task]
 ) -> tuple[list[Task], list[bytes]]:
     """Tasks that somebody still wants, with their payloads; what can't be had otherwise goes back."""
     try:
-        return await _opened(desk, await _without_stale(desk, queues, tasks))
+        wanted = await _without_stale(desk, queues, tasks)
+        if len(wanted) > wish.batch:
+            with suppress(LeaseLost):
+                await desk.store.release(wanted[wish.batch :])
+        kept, payloads = await _opened(desk, wanted[: wish.batch])
+        for queue in queues:
+            await desk.directory.enter(queue, {t.partition for t in kept if t.queue_num == queue.number})
+        return await _acked(desk, kept, payloads) if wish.auto_ack and kept else (kept, payloads)
     except BaseException:
         with suppress(ForebayError):
             await desk.store.release(tasks)
         raise
+
+
+async def _acked(desk: Desk, tasks: list[Task], payloads: list[bytes]) -> tuple[list[Task], list[bytes]]:
+    """Settle tasks; those that were, which nobody else will get: of others, somebody took the lease away."""
+    try:
+        await desk.store.done_task(tasks)
+    except LeaseLost as error:
+        lost = set(error.ids)
+        kept = [pair for pair in zip(tasks, payloads, strict=True) if pair[0].id not in lost]
+        return [task for task, _ in kept], [payload for _, payload in kept]
+    return tasks, payloads
 
 
 async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]) -> list[Task]:
@@ -261,6 +291,16 @@ def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     return answer
 
 
+async def _lent(desk: Desk, lease: str, tasks: Sequence[Task]) -> None:
+    """Tell other servers what a stream was given, or give it back."""
+    try:
+        await desk.lending.note(lease, tasks)
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
+
+
 async def _answer(
     call: Call, wish: Wish, tasks: Sequence[Task], payloads: Sequence[bytes], queues: dict[int, Queue]
 ) -> dict[str, Any]:
@@ -268,16 +308,9 @@ async def _answer(
     by_queue: dict[int, set[str]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue_num, set()).add(task.partition)
-    try:
-        for number, partitions in by_queue.items():
-            await desk.directory.enter(number, partitions)
-        if wish.auto_ack:
-            await desk.store.done_task(tasks)
-    except BaseException:
-        with suppress(ForebayError):
-            await desk.store.release(tasks)
-        raise
     lease = "" if wish.auto_ack else fresh_uuid()
+    if lease and desk.lapsing.is_stream(wish.group):
+        await _lent(desk, lease, tasks)
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)

@@ -8,7 +8,9 @@ from forebay.api.queen import (
     groups,
     handling,
     inspecting,
+    kv,
     letters,
+    locks,
     maintenance,
     newest,
     popping,
@@ -42,4 +44,6 @@ ROUTES = (
     *traces.ROUTES,
     *streams.ROUTES,
     *cycling.ROUTES,
+    *kv.ROUTES,
+    *locks.ROUTES,
 )
