@@ -30,6 +30,7 @@ from forebay.app.commands import (
     taking,
     top,
 )
+from forebay.app.commands.arguments import address
 from forebay.app.commands.opened import declare_embedded, declare_store
 from forebay.app.configuring import declare_settings
 from forebay.model import ForebayError
@@ -66,12 +67,48 @@ def _serve(arguments: argparse.Namespace) -> int:
     return serve(arguments)
 
 
+def _declare_worker(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument("worker", metavar="MODULE:NAME", help="where the worker is: app.module:worker")
+    parser.add_argument(
+        "--store",
+        metavar="URL",
+        help="the server or the log (default: the worker's own, else $FOREBAY_STORE)",
+    )
+    parser.add_argument("--key", metavar="KEY", help="the server's API key (default: $FOREBAY_KEY)")
+    parser.add_argument(
+        "--config", metavar="FILE", help="settings of its queues, read again when they change"
+    )
+    parser.add_argument(
+        "--service",
+        metavar="NAME",
+        default="forebay",
+        help="the first part of their paths (default: forebay)",
+    )
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", type=address, help="serve /metrics and /healthz there"
+    )
+    parser.add_argument(
+        "--log-format", choices=("auto", "json", "people"), default="auto", help="of the logs"
+    )
+    levels = ("debug", "info", "warning", "error")
+    parser.add_argument(
+        "--log-level", choices=levels, default="info", help="the least serious that is written"
+    )
+
+
+def _work(arguments: argparse.Namespace) -> int:
+    from forebay.app.commands.working import work  # noqa: PLC0415 - likewise
+
+    return work(arguments)
+
+
 def _completion(arguments: argparse.Namespace) -> int:
     return completion.print_script(arguments, build_parser())
 
 
 COMMANDS: tuple[Command, ...] = (
     Command("serve", "serve queues over HTTP until a signal", _serve, declare_settings),
+    Command("worker", "run a worker of yours until a signal", _work, _declare_worker),
     Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
     Command("take", "take tasks, and print or settle them", taking.take, taking.declare_take),
     Command("peek", "print what would be handed out next", taking.peek, taking.declare_peek),

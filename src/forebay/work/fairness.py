@@ -3,8 +3,9 @@
 Queues share the time of the processors, not their number of turns: of those that have work and room, the one
 goes first that has used the least time so far. With batches that take equally long that is round-robin. A
 queue whose batches take a hundred times longer gets a hundredth of the turns, and holds up nobody but for the
-one batch that can't be interrupted. What a batch usually takes is charged when it begins, so that processors
-that are free at the same moment don't all go to the same queue.
+one batch that can't be interrupted: who is overdue by then goes first, so that several slow ones don't go one
+after the other. What a batch usually takes is charged when it begins, so that processors that are free at the
+same moment don't all go to the same queue.
 
 Invariants: a queue never has more turns at a time than its limit; a queue that is at its limit is passed
 over, and loses nothing by it; who had no work saves up nothing: it comes in where the others are. What was
@@ -25,6 +26,8 @@ PROBE_PART: Final = 20
 """Nor for more than one part in so many of the time."""
 LAG_SECONDS: Final = 10.0
 """So much a queue may be behind the others that was kept back by its limit: it claims no more later."""
+PATIENCE: Final = 2.0
+"""A queue is overdue that waits so many times longer than it would if all had equal turns like its own."""
 _SMOOTHING: Final = 0.3
 
 
@@ -41,7 +44,7 @@ class Turn:
 class _Share:
     """One queue."""
 
-    __slots__ = ("held", "is_quiet", "limit", "resting", "seconds", "turns", "used")
+    __slots__ = ("held", "is_quiet", "limit", "resting", "seconds", "since", "turns", "used")
 
     def __init__(self, limit: int) -> None:
         self.limit = limit
@@ -52,6 +55,8 @@ class _Share:
         """Seconds of processors; those that have ended."""
         self.seconds = 0.0
         """What a batch usually takes."""
+        self.since = 0.0
+        """Since when it waits for a turn."""
         self.is_quiet = False
         """Whether it was empty when it was last looked at."""
         self.resting = 0.0
@@ -59,6 +64,11 @@ class _Share:
 
     def has_room(self, now: float) -> bool:
         return len(self.turns) + self.held < self.limit and self.resting <= now
+
+    def overdue(self, now: float, queues: int) -> float:
+        """How many times longer it waits than a batch takes, if that is too long; otherwise 0."""
+        waits = now - self.since
+        return waits / self.seconds if waits > PATIENCE * queues * self.seconds > 0 else 0.0
 
     def charged(self, now: float) -> float:
         """Time used, and what those at work will have used at least."""
@@ -88,36 +98,37 @@ class Fairness:
 
     def pick(self, now: float) -> Turn | None:
         """The turn of the queue that goes next, of those that may have work; None if there is none."""
-        best: str | None = None
-        least = 0.0
-        for queue, share in self._shares.items():
-            if share.is_quiet:
-                continue
-            if not share.has_room(now):
+        working = [(queue, share) for queue, share in self._shares.items() if not share.is_quiet]
+        open_ones = []
+        for queue, share in working:
+            if share.has_room(now):
+                open_ones.append((share.overdue(now, len(working)), share.charged(now), queue))
+            else:
                 share.used = max(share.used, self._virtual - LAG_SECONDS)
-                continue
-            charged = share.charged(now)
-            if best is None or charged < least:
-                best, least = queue, charged
-        if best is None:
+        if not open_ones:
             return None
-        self._virtual = max(self._virtual, least)
+        _, charged, best = min(open_ones, key=lambda one: (-one[0], one[1]))
+        self._virtual = max(self._virtual, charged)
         # Of those that have used the same, the one goes next that was picked the longest ago.
-        share = self._shares[best] = self._shares.pop(best)
-        turn = Turn(best, now)
+        self._shares[best] = self._shares.pop(best)
+        return self._turn(best, now)
+
+    def _turn(self, queue: str, now: float) -> Turn:
+        turn, share = Turn(queue, now), self._shares[queue]
         share.turns.add(turn)
+        share.since = now
         return turn
 
     def begin(self, queue: str, now: float) -> Turn:
         """The turn of a queue whose task came while it was waited for, or probed."""
-        turn = Turn(queue, now)
-        self.found(queue)
-        self._shares[queue].turns.add(turn)
-        return turn
+        self.found(queue, now)
+        return self._turn(queue, now)
 
     def end(self, turn: Turn, now: float) -> None:
         """A batch has ended."""
         share, seconds = self._shares[turn.queue], max(0.0, now - turn.began)
+        if len(share.turns) + share.held >= share.limit:
+            share.since = now  # until now it was kept back by its own limit
         share.turns.discard(turn)
         share.used += seconds
         share.seconds += _SMOOTHING * (seconds - share.seconds) if share.seconds else seconds
@@ -132,12 +143,13 @@ class Fairness:
         """Nothing is known of a turn: the store couldn't be asked."""
         self._shares[turn.queue].turns.discard(turn)
 
-    def found(self, queue: str) -> None:
+    def found(self, queue: str, now: float) -> None:
         """A queue may have work."""
         share = self._shares[queue]
         if share.is_quiet:
             share.is_quiet = False
             share.used = max(share.used, self._virtual)
+            share.since = now
 
     def rest(self, queue: str, until: float) -> None:
         """Leave a queue alone for a while."""

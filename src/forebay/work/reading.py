@@ -42,7 +42,11 @@ class Shape:
 def shape_of(function: Callable[..., Any], *, batch: bool) -> Shape:
     """What a function takes; Misconfigured if it can't be a handler."""
     name = getattr(function, "__name__", repr(function))
-    hints = typing.get_type_hints(function)
+    try:
+        hints = typing.get_type_hints(function)
+    except (NameError, TypeError) as error:
+        text = f"the annotations of handler {name} can't be read: {error}"
+        raise Misconfigured(text, hint="use types that its module knows") from None
     parameters = list(inspect.signature(function).parameters)
     takes_context = bool(parameters) and hints.get(parameters[0]) is Context
     rest = parameters[takes_context:]

@@ -189,7 +189,7 @@ class Taker:
     def _suspect(self, queues: Sequence[str]) -> None:
         """Asked together, they were refused: each is looked at alone, to find out which it is."""
         for queue in queues:
-            self.fairness.found(queue)
+            self.fairness.found(queue, monotonic())
 
     def _seconds(self, queues: Sequence[str]) -> float:
         """How long tasks of these queues are taken for: a call has one time for all."""

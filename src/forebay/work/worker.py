@@ -47,7 +47,7 @@ class Worker:
 
     `store` is an open one, which stays open, or an address, which is opened by `init` and closed when `run`
     ends; None leaves it to the command line. There are `processors` in all, else as many as the queues may
-    have together. The numbers go to `registry`, else to one of the worker's own.
+    have together. The numbers go to `registry`, else to one of the worker's own. `key` is for a server.
     """
 
     def __init__(
@@ -60,6 +60,7 @@ class Worker:
         settings: WorkerSettings = _DEFAULT,
         registry: CollectorRegistry | None = None,
         clock: Clock | None = None,
+        key: str | None = None,
     ) -> None:
         _check(bindings, processors)
         self.name = name
@@ -67,6 +68,7 @@ class Worker:
         self.registry = registry if registry is not None else CollectorRegistry()
         self.bindings = {binding.queue: binding for binding in bindings}
         self.store = store
+        self.key = key
         self._clock = clock or SystemClock()
         self._processors = processors
         self._stack = AsyncExitStack()
@@ -148,6 +150,11 @@ class Worker:
             loop.add_signal_handler(number, self.stop)
 
     @property
+    def is_told_to_stop(self) -> bool:
+        """Whether it is to stop, or has."""
+        return bool(self._told)
+
+    @property
     def trouble(self) -> str | None:
         """Why the worker can't take tasks now; None if it can."""
         if self._calls is None:
@@ -190,6 +197,11 @@ class Worker:
         self._adapt()
         logger.info("settings have changed", extra={"worker": self.name})
 
+    def numbers(self) -> dict[str, int]:
+        """The numbers of its queues."""
+        self._begun()
+        return {queue: served.number for queue, served in self._served.items()}
+
     def report(self) -> WorkerReport:
         """What it has done, for a Manager."""
         fairness = self._begun().taker.fairness
@@ -210,7 +222,9 @@ class Worker:
         if not isinstance(self.store, str):
             return self.store
         # What opens addresses is above this layer, so it is asked for at the front door of the package.
-        store = cast("Store", importlib.import_module("forebay").open(self.store, worker=self.name))
+        store = cast(
+            "Store", importlib.import_module("forebay").open(self.store, key=self.key, worker=self.name)
+        )
         return await self._stack.enter_async_context(store)
 
     def _tell(self, what: str) -> None:

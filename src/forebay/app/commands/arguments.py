@@ -10,6 +10,7 @@ from forebay.model import Rejected, SystemClock, from_datetime, parse_message_id
 
 __all__ = [
     "IDS_MAX",
+    "address",
     "count",
     "duration",
     "id_range",
@@ -23,6 +24,14 @@ __all__ = [
 _MOMENT_HINT: Final = "write it as 2026-01-31T12:00:00Z, or as 10m for ten minutes ago"
 IDS_MAX: Final = 1_000_000
 """Message ids that one command takes."""
+
+
+def address(text: str) -> str:
+    """Where to listen: `host:port`, with port 0 for a free one."""
+    host, _, port = text.rpartition(":")
+    if not host or not (port.isascii() and port.isdecimal() and int(port) < 1 << 16):
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not host:port, such as 127.0.0.1:9100")
+    return text
 
 
 def duration(text: str) -> float:

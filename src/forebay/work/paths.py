@@ -1,0 +1,126 @@
+"""Settings of a worker's queues by their paths, out of YAML. Pure: text in, changes out.
+
+| path | setting |
+|---|---|
+| `{service}/worker/queue/{name}/max_processors` | job processors |
+| `{service}/worker/queue/{name}/visibility_timeout` | seconds |
+| `{service}/worker/queue/{name}/batch_size` | tasks |
+| `{service}/worker/queue/{name}/queue/{id}/batch_size` | tasks, by the number of the queue |
+
+`{name}` is a queue's, or that of the worker for all of its queues; what is said of a queue goes first. A path
+may be written as nested keys, as one key with slashes, or as anything in between.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
+
+import msgspec
+import yaml
+
+from forebay.model import ForebayError, Misconfigured
+from forebay.work.settings import BindingSettings
+
+__all__ = ["read_changes"]
+
+_FIELDS: Final = {
+    "max_processors": "max_processors",
+    "visibility_timeout": "visibility_seconds",
+    "batch_size": "batch_size",
+}
+_FAULTS_MAX: Final = 20
+_DEPTH_MAX: Final = 20
+
+
+def read_changes(
+    text: str, *, service: str, worker: str, queues: Mapping[str, int]
+) -> dict[str, dict[str, Any]]:
+    """What the text changes of these queues (by name, with their numbers), by queue and setting.
+
+    Misconfigured names everything that is wrong. Names of others are passed over: several workers may share
+    a file.
+    """
+    faults: list[str] = []
+    found: dict[str, dict[str, tuple[int, Any]]] = {}
+    for path, value in _flat(_loaded(text)):
+        rest = _below(path, service)
+        if rest is None:
+            continue
+        try:
+            field, number = _setting(rest[1:])
+        except ValueError as error:
+            faults.append(f"{'/'.join(path)}: {error}")
+            continue
+        for queue in _meant(rest[0], number, worker, queues):
+            rank = (rest[0] == queue) + 2 * (number is not None)
+            if rank >= found.setdefault(queue, {}).get(field, (-1, None))[0]:
+                found[queue][field] = rank, value
+        faults.extend(_fault(path, field, value))
+    if faults:
+        more = f" (and {len(faults) - _FAULTS_MAX} more)" if len(faults) > _FAULTS_MAX else ""
+        raise Misconfigured("; ".join(faults[:_FAULTS_MAX]) + more)
+    return {queue: {field: value for field, (_, value) in named.items()} for queue, named in found.items()}
+
+
+def _loaded(text: str) -> Mapping[Any, Any]:
+    try:
+        loaded = yaml.safe_load(text)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        raise Misconfigured(f"it is no YAML: {' '.join(str(error).split())[:300]}") from None
+    if loaded is None:
+        return {}
+    if not isinstance(loaded, dict):
+        raise Misconfigured("it holds no keys", hint="write {service}: {worker: {queue: ...}}")
+    return loaded
+
+
+def _flat(node: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+    """All values with their paths."""
+    if len(above) > _DEPTH_MAX:
+        raise Misconfigured(f"{'/'.join(above)[:100]} is nested too deep")
+    for key, value in node.items():
+        path = (*above, *(part for part in str(key).split("/") if part))
+        if isinstance(value, dict):
+            yield from _flat(value, path)
+        else:
+            yield path, value
+
+
+def _below(path: tuple[str, ...], service: str) -> tuple[str, ...] | None:
+    """What comes after `{service}/worker/queue`; None if that isn't where it begins."""
+    head = (*(part for part in service.split("/") if part), "worker", "queue")
+    return path[len(head) :] if path[: len(head)] == head and len(path) > len(head) else None
+
+
+def _setting(rest: tuple[str, ...]) -> tuple[str, int | None]:
+    """The setting that is meant after the name, and the number of its queue, where it has one."""
+    match rest:
+        case (name,) if name in _FIELDS:
+            return _FIELDS[name], None
+        case ("queue", number, "batch_size") if number.isdecimal():
+            return "batch_size", int(number)
+    known = ", ".join([*_FIELDS, "queue/{id}/batch_size"])
+    raise ValueError(f"there is no such setting; there are {known}")
+
+
+def _meant(name: str, number: int | None, worker: str, queues: Mapping[str, int]) -> list[str]:
+    """The queues that a path is about."""
+    if number is not None:
+        known = name == worker or name in queues
+        return [queue for queue, mine in queues.items() if known and mine == number]
+    if name in queues:
+        return [name]
+    return list(queues) if name == worker else []
+
+
+def _fault(path: tuple[str, ...], field: str, value: Any) -> list[str]:
+    """What is wrong with a value."""
+    wanted = float if field == "visibility_seconds" else int
+    if isinstance(value, bool) or not isinstance(value, int | wanted):
+        return [f"{'/'.join(path)}: {value!r} is no {'number' if wanted is float else 'whole number'}"]
+    try:
+        msgspec.structs.replace(BindingSettings(), **{field: value})
+    except ForebayError as error:
+        return [f"{'/'.join(path)}: {error}"]
+    return []

@@ -1,0 +1,205 @@
+"""The short way: functions that take a task or a batch, in the loop or in threads."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import msgspec
+import pytest
+
+from forebay.model import Misconfigured
+from forebay.store.seam import Store
+from forebay.store.values import Task
+from forebay.work import Backoff, Bury, Context, Done, Outcome, RetryAfter, WorkerSettings, handler
+from tests.integration.work.steps import counts, running, until_counts
+
+SOON = Backoff(initial=0.0)
+
+
+class Order(msgspec.Struct):
+    """What tasks of these tests hold."""
+
+    number: int
+
+
+def say(order: Order, attempts: dict[int, int]) -> Outcome | None:
+    """Everything that a handler can say."""
+    attempts[order.number] = attempts.get(order.number, -1) + 1
+    if order.number == 1 and not attempts[1]:
+        raise ValueError("not yet")
+    if order.number == 2 and not attempts[2]:
+        return RetryAfter(0)
+    if order.number == 3:
+        return Bury("three is too many")
+    return Done() if order.number == 4 else None
+
+
+async def put(store: Store, queue: str, count: int) -> None:
+    await store.create_queue(queue)
+    await store.put_task(queue, *[msgspec.json.encode(Order(i)) for i in range(count)])
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_function_says_of_each_task_what_became_of_it(store: Store, queue: str, kind: str) -> None:
+    attempts: dict[int, int] = {}
+    threads: set[str] = set()
+
+    if kind == "async":
+
+        @handler(queue, backoff=SOON)
+        async def bound(order: Order) -> Outcome | None:
+            return say(order, attempts)
+    else:
+
+        @handler(queue, backoff=SOON)
+        def bound(order: Order) -> Outcome | None:
+            threads.add(threading.current_thread().name)
+            return say(order, attempts)
+
+    await put(store, queue, 6)
+    async with running(store, bound) as worker:
+        await until_counts(store, queue, lambda found: found.done == 5 and found.dead == 1)
+        (letter,) = await store.dead_letters(queue)
+    assert letter.reason == "three is too many"
+    assert attempts == {0: 0, 1: 1, 2: 1, 3: 0, 4: 0, 5: 0}
+    assert all(name.startswith("worker-handler-") for name in threads)
+    assert worker.report().queues[queue].errors == 1
+
+
+async def test_a_batch_is_called_once_and_answers_for_each(memory: Store, queue: str) -> None:
+    calls: list[int] = []
+
+    @handler(queue, batch=True, batch_size=4, backoff=SOON)
+    async def bound(ctx: Context, orders: Sequence[Order]) -> list[Outcome] | None:
+        assert ctx.queue == queue
+        calls.append(len(orders))
+        if len(calls) == 1:
+            return [Bury("first"), *[Done()] * (len(orders) - 1)]
+        if len(calls) == 2:
+            return [Done()]  # one for four: a mistake, so that all of them come back
+        return None
+
+    await put(memory, queue, 8)
+    async with running(memory, bound):
+        await until_counts(memory, queue, lambda found: found.done == 7 and found.dead == 1)
+    assert calls[:2] == [4, 4]
+
+
+async def test_a_function_that_returns_nonsense_has_failed(memory: Store, queue: str) -> None:
+    @handler(queue, retries_max=0)
+    async def bound(_: bytes) -> Any:
+        return 42
+
+    await put(memory, queue, 1)
+    async with running(memory, bound):
+        await until_counts(memory, queue, lambda found: found.dead == 1)
+        (letter,) = await memory.dead_letters(queue)
+    assert letter.reason.startswith("failed once: Rejected: a handler returned int; return Done")
+
+
+async def test_tasks_are_read_by_the_annotation(memory: Store, queue: str) -> None:
+    seen: dict[str, Any] = {}
+
+    @handler(f"{queue}1")
+    async def plain(task) -> None:  # type: ignore[no-untyped-def]  # noqa: ANN001
+        seen["plain"] = task
+
+    @handler(f"{queue}2")
+    async def text(task: str) -> None:
+        seen["text"] = task
+
+    @handler(f"{queue}3")
+    async def fields(task: dict[str, int]) -> None:
+        seen["fields"] = task
+
+    @handler(f"{queue}4")
+    async def whole(task: Task) -> None:
+        seen["whole"] = task.data
+
+    functions = [plain, text, fields, whole]
+    for bound in functions:
+        await put(memory, bound.queue, 1)
+    async with running(memory, *functions):
+        for bound in functions:
+            await until_counts(memory, bound.queue, lambda found: found.done == 1)
+    raw = b'{"number":0}'
+    assert seen == {"plain": raw, "text": raw.decode(), "fields": {"number": 0}, "whole": raw}
+
+
+async def test_what_does_not_fit_the_annotation_is_buried_alone(memory: Store, queue: str) -> None:
+    @handler(queue)
+    async def bound(_: Order) -> None:
+        return None
+
+    await put(memory, queue, 2)
+    await memory.put_task(queue, b'{"number": "x"}')
+    async with running(memory, bound):
+        found = await until_counts(memory, queue, lambda found: found.done == 2 and found.dead == 1)
+        (letter,) = await memory.dead_letters(queue)
+    assert found.difference == 0
+    assert letter.reason.startswith("can't be decoded: Expected `int`")
+
+
+async def test_threads_are_bounded(memory: Store, queue: str) -> None:
+    lock, running_now, most = threading.Lock(), 0, 0
+    both = threading.Barrier(2)
+
+    @handler(queue, batch_size=1, max_processors=8)
+    def bound(_: bytes) -> None:
+        nonlocal running_now, most
+        with lock:
+            running_now += 1
+            most = max(most, running_now)
+        both.wait(20)
+        with lock:
+            running_now -= 1
+
+    await put(memory, queue, 20)
+    async with running(memory, bound, settings=WorkerSettings(threads=2)):
+        await until_counts(memory, queue, lambda found: found.done == 20)
+    assert most == 2
+
+
+async def test_what_is_known_is_told_while_other_tasks_take_long(memory: Store, queue: str) -> None:
+    """The second task goes on until the first is done in the store."""
+
+    @handler(queue)
+    async def bound(order: Order) -> None:
+        if order.number == 1:
+            loop = asyncio.get_running_loop()
+            began = loop.time()
+            while loop.time() < began + 0.6:  # noqa: ASYNC110 - longer than what is known is kept
+                await asyncio.sleep(0)
+        if order.number == 2:
+            assert (await counts(memory, queue)).done == 2
+
+    await put(memory, queue, 3)
+    async with running(memory, bound) as worker:
+        await until_counts(memory, queue, lambda found: found.done == 3)
+    assert worker.report().queues[queue].errors == 0
+
+
+def two(_: bytes, __: bytes) -> None:
+    """No handler: it takes two tasks."""
+
+
+def one(_: bytes) -> None:
+    """A handler of one task."""
+
+
+@pytest.mark.parametrize(
+    ("function", "options", "said"),
+    [
+        (two, {}, "takes 2 arguments; let it take one task"),
+        (one, {"batch": True}, "takes no sequence"),
+        (one, {"speed": 3}, "speed"),
+    ],
+)
+def test_what_cannot_be_a_handler_is_refused(
+    function: Callable[..., None], options: dict[str, Any], said: str
+) -> None:
+    with pytest.raises(Misconfigured, match=said):
+        handler("q", **options)(function)

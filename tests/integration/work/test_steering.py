@@ -1,0 +1,192 @@
+"""Workers are told while they run: instructions, settings out of a file; and what they say of themselves."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter
+from collections.abc import Sequence
+from pathlib import Path
+
+import pytest
+from prometheus_client import CollectorRegistry, generate_latest
+
+from forebay.model import Misconfigured, Rejected, Unavailable
+from forebay.store.seam import Store
+from forebay.store.values import Task
+from forebay.work import Context, HandlerStats, Storage, Worker
+from forebay.work.watching import SettingsFile
+from tests.integration.work.steps import binding, running, until, until_counts
+
+
+class Hands:
+    """A handler whose calls go on until they are let go; who is at work, by queue."""
+
+    def __init__(self) -> None:
+        self.at_work: Counter[str] = Counter()
+        self.most: Counter[str] = Counter()
+        self.go_on = asyncio.Event()
+
+    async def handle(self, ctx: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        self.at_work[ctx.queue] += 1
+        self.most[ctx.queue] = max(self.most[ctx.queue], self.at_work[ctx.queue])
+        await self.go_on.wait()
+        self.at_work[ctx.queue] -= 1
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks))
+
+
+async def fill(store: Store, *queues: str) -> None:
+    for queue in queues:
+        await store.create_queue(queue)
+        for _ in range(20):
+            await store.put_task(queue, b"x")
+
+
+async def test_no_queue_has_more_processors_than_it_may(memory: Store) -> None:
+    hands = Hands()
+    bound = [binding("a", hands.handle, max_processors=1, batch_size=1)]
+    bound += [binding("b", hands.handle, max_processors=3, batch_size=1)]
+    await fill(memory, "a", "b")
+    async with running(memory, *bound, processors=8) as worker:
+        await until(lambda: hands.at_work == {"a": 1, "b": 3}, "as many as may be")
+        report = worker.report()
+        assert (report.processors, report.queues["b"].processors, report.queues["b"].in_progress) == (8, 3, 3)
+        hands.go_on.set()
+        for queue in ("a", "b"):
+            await until_counts(memory, queue, lambda found: found.done == 20)
+    assert hands.most == {"a": 1, "b": 3}
+
+
+async def test_idle_processors_wait_for_tasks_within_the_limits(memory: Store) -> None:
+    hands = Hands()
+    bound = [binding(queue, hands.handle, max_processors=1, batch_size=1) for queue in ("a", "b", "c")]
+    async with running(memory, *bound, processors=3):
+        await fill(memory, "a", "b", "c")
+        await until(lambda: hands.at_work == {"a": 1, "b": 1, "c": 1}, "one each")
+        hands.go_on.set()
+        for queue in ("a", "b", "c"):
+            await until_counts(memory, queue, lambda found: found.done == 20)
+    assert set(hands.most.values()) == {1}
+
+
+async def test_instructions_move_processors_and_silence_changes_nothing(memory: Store) -> None:
+    hands = Hands()
+    bound = [binding(queue, hands.handle, max_processors=4, batch_size=1) for queue in ("a", "b")]
+    async with running(memory, *bound, processors=4) as worker:
+        worker.instruct({"a": 3, "b": 1})
+        await fill(memory, "a", "b")
+        await until(lambda: hands.at_work == {"a": 3, "b": 1}, "as instructed")
+        worker.instruct({"a": 0, "b": 9})
+        hands.go_on.set()
+        await until_counts(memory, "b", lambda found: found.done == 20)
+        await until(lambda: hands.at_work["a"] == 0, "what was at work ends")
+        assert worker.report().queues["a"].processors_max == 0
+        assert worker.report().queues["b"].processors_max == 4
+        with pytest.raises(Rejected, match="no queue 'x'; it has a, b"):
+            worker.instruct({"a": 1, "x": 1})
+        with pytest.raises(Rejected, match="-1 processors for b"):
+            worker.instruct({"a": 1, "b": -1})
+        assert worker.report().queues["a"].processors_max == 0
+        worker.instruct({"a": 4})
+        await until_counts(memory, "a", lambda found: found.done == 20)
+
+
+async def test_settings_are_read_again_when_their_file_changes(
+    memory: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    hands = Hands()
+    await fill(memory, "a")
+    path = tmp_path / "settings.yaml"
+    path.write_text("shop/worker/queue/a/max_processors: 2\n")
+    async with running(memory, binding("a", hands.handle, batch_size=1)) as worker:
+        file = SettingsFile(path, "shop", worker)
+        file.load()
+        await until(lambda: hands.at_work["a"] == 2, "two")
+        assert not file.look()
+        path.write_text("shop/worker/queue/a/max_processors: 5\n# more\n")
+        assert file.look()
+        await until(lambda: hands.at_work["a"] == 5, "five")
+        with caplog.at_level(logging.ERROR):
+            path.write_text("shop/worker/queue/a/max_processors: lots\n")
+            file.look()
+            assert not file.look()
+        assert worker.report().queues["a"].processors_max == 5
+        assert len(caplog.records) == 1
+        assert "settings stay as they are" in caplog.text
+        path.unlink()
+        file.look()
+        assert worker.report().queues["a"].processors_max == 5
+        path.write_text("{}")
+        file.look()
+        assert worker.report().queues["a"].processors_max == 1
+        hands.go_on.set()
+        await until(lambda: worker.report().processors == 1, "one processor is left")
+
+
+async def test_the_numbers_have_the_names_and_labels_of_the_original(memory: Store) -> None:
+    registry = CollectorRegistry()
+    hands = Hands()
+    await fill(memory, "a")
+    number = (await memory.queue("a")).number
+    async with running(memory, binding("a", hands.handle, batch_size=5), registry=registry):
+        await until(lambda: hands.at_work["a"] == 1, "at work")
+        text = generate_latest(registry).decode()
+        assert f'queue_tasks_in_progress{{queue_num="{number}"}} 5.0' in text
+        assert "queue_running_workers 1.0" in text
+        assert "queue_running_job_processors 1.0" in text
+        hands.go_on.set()
+        await until_counts(memory, "a", lambda found: found.done == 20)
+    text = generate_latest(registry).decode()
+    name = "queue_job_processor_cycle_duration_seconds"
+    assert f'{name}_count{{queue_num="{number}"}} 4.0' in text
+    assert f'{name}_bucket{{le="10.0",queue_num="{number}"}} 4.0' in text
+    assert f'tasks_processed_total{{queue_num="{number}"}} 20.0' in text
+    for other in ("tasks_errors", "handler_errors", "tasks_parked", "tasks_lost"):
+        assert f'{other}_total{{queue_num="{number}"}} 0.0' in text
+    assert f'queue_job_processor_slow_cycles_total{{queue_num="{number}"}} 0.0' in text
+    assert "queue_running_workers 0.0" in text
+    assert "queue_running_job_processors 0.0" in text
+
+
+async def test_a_store_that_is_away_is_asked_again(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    hands = Hands()
+    hands.go_on.set()
+    get, failures = memory.get_task, 0
+
+    async def away(*arguments: object, **options: object) -> list[Task]:
+        nonlocal failures
+        if failures < 3:
+            failures += 1
+            raise Unavailable("gone fishing")
+        return await get(*arguments, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(memory, "get_task", away)
+    await fill(memory, "a")
+    async with running(memory, binding("a", hands.handle)) as worker:
+        await until(lambda: worker.trouble == "gone fishing", "trouble is known")
+        await until_counts(memory, "a", lambda found: found.done == 20)
+        await until(lambda: worker.trouble is None, "trouble is over")
+
+
+async def test_a_queue_that_was_deleted_does_not_hold_up_the_others(memory: Store) -> None:
+    hands = Hands()
+    hands.go_on.set()
+    bound = [binding(queue, hands.handle) for queue in ("a", "b")]
+    async with running(memory, *bound, processors=1) as worker:
+        await until(lambda: worker.report().processors == 1, "it runs")
+        await memory.delete_queue("b")
+        await fill(memory, "a")
+        await until_counts(memory, "a", lambda found: found.done == 20)
+
+
+async def test_bindings_that_cannot_be_are_refused(memory: Store) -> None:
+    hands = Hands()
+    with pytest.raises(Misconfigured, match="0 bindings"):
+        Worker(memory, [])
+    with pytest.raises(Misconfigured, match="'a' has two handlers"):
+        Worker(memory, [binding("a", hands.handle), binding("a", hands.handle)])
+    with pytest.raises(Misconfigured, match="has no store"):
+        await Worker(None, [binding("a", hands.handle)]).init()
+    with pytest.raises(Rejected, match="hasn't begun"):
+        Worker(memory, [binding("a", hands.handle)]).report()

@@ -1,0 +1,75 @@
+"""Settings by their paths: what is meant, what goes first, and every fault at once."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from forebay.model import Misconfigured
+from forebay.work.paths import read_changes
+
+QUEUES = {"emails": 1, "letters": 2}
+
+
+def read(text: str) -> dict[str, dict[str, Any]]:
+    return read_changes(text, service="shop", worker="main", queues=QUEUES)
+
+
+def test_paths_may_be_nested_or_written_with_slashes() -> None:
+    nested = """
+shop:
+  worker:
+    queue:
+      emails:
+        max_processors: 4
+        visibility_timeout: 30.5
+        queue: {1: {batch_size: 50}}
+"""
+    flat = """
+shop/worker/queue/emails/max_processors: 4
+shop/worker/queue/emails: {visibility_timeout: 30.5}
+shop: {worker/queue/emails/queue/1/batch_size: 50}
+"""
+    expected = {"emails": {"max_processors": 4, "visibility_seconds": 30.5, "batch_size": 50}}
+    assert read(nested) == read(flat) == expected
+
+
+def test_the_name_of_the_worker_is_for_all_its_queues_and_a_queues_own_goes_first() -> None:
+    text = """
+shop/worker/queue/emails/max_processors: 9
+shop/worker/queue/main/max_processors: 2
+shop/worker/queue/main/queue/2/batch_size: 7
+"""
+    assert read(text) == {"emails": {"max_processors": 9}, "letters": {"max_processors": 2, "batch_size": 7}}
+
+
+def test_a_file_may_be_about_others_too() -> None:
+    text = "other/worker/queue/emails/max_processors: x\nshop/worker/queue/others/max_processors: 1\na: 1\n"
+    assert read(text) == {}
+    assert read("") == {}
+
+
+def test_every_fault_is_named() -> None:
+    text = """
+shop/worker/queue/emails:
+  max_processors: many
+  visibility_timeout: 0
+  batch_size: true
+  retries: 3
+  queue: {x: {batch_size: 1}}
+"""
+    with pytest.raises(Misconfigured) as caught:
+        read(text)
+    said = caught.value.message
+    assert "shop/worker/queue/emails/max_processors: 'many' is no whole number" in said
+    assert "visibility_timeout: a visibility timeout of 0 s can't be" in said
+    assert "batch_size: True is no whole number" in said
+    assert "emails/retries: there is no such setting; there are max_processors" in said
+    assert "emails/queue/x/batch_size: there is no such setting" in said
+
+
+@pytest.mark.parametrize("text", ["[1, 2]", "a: [", "- x", "a: &a {b: *a}"])
+def test_what_is_no_yaml_of_keys_is_refused(text: str) -> None:
+    with pytest.raises(Misconfigured):
+        read(text)
