@@ -197,16 +197,43 @@ def test_diff_says_what_is_wrong_with_both_contracts(tmp_path: Path) -> None:
     assert "b.yaml:1:1: it can't be read" in run.stderr
 
 
+def odd_contract() -> str:
+    """Names that generated code uses itself, or that are as long as they can be."""
+    words = (
+        "items keys values get copy pop id type format list object row task data store msgspec bind ctx x1"
+    )
+    types = ("int", "string", "bool", '"[]byte"', '"[]int"')
+    names = [*words.split(), "f" * 64]
+    listed = [f"{{name: {name}, type: {types[index % 5]}}}" for index, name in enumerate(names)]
+    queues = [
+        "tasks",
+        "task",
+        "queue",
+        "handler",
+        "client",
+        "worker",
+        "bind",
+        "fields",
+        "abc",
+        "context",
+        "q" * 64,
+    ]
+    rows = [
+        f"- {{id: {id}, name: {name}, fields: [{', '.join(listed)}]}}" for id, name in enumerate(queues, 1)
+    ]
+    return "queues:\n" + "\n".join(rows)
+
+
 @pytest.mark.slow
 def test_generated_code_is_formatted_and_passes_strict_types(package: Any, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(name=package.__name__))
-    long = f"queues: [{{id: 1, name: {'q' * 64}, fields: [{{name: {'f' * 64}, type: '[]int'}}]}}]"
-    (tmp_path / "long.yaml").write_text(long)
-    run_forebay("contract", "generate", "long.yaml", "--out", "long_tasks", cwd=tmp_path)
+    (tmp_path / "odd.yaml").write_text(odd_contract())
+    run = run_forebay("contract", "generate", "odd.yaml", "--out", "odd_tasks", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
     for width in ("79", "88", "120"):
         command = ["ruff", "format", "--isolated", "--diff", "--line-length", width]
         done = subprocess.run(
-            [sys.executable, "-m", *command, package.__name__, "long_tasks"],
+            [sys.executable, "-m", *command, package.__name__, "odd_tasks"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -215,7 +242,7 @@ def test_generated_code_is_formatted_and_passes_strict_types(package: Any, tmp_p
         assert done.returncode == 0, done.stdout
     mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run(
-        [*mypy, package.__name__, "long_tasks", "program.py"],
+        [*mypy, package.__name__, "odd_tasks", "program.py"],
         cwd=tmp_path,
         env={"MYPYPATH": str(ROOT / "src"), "PATH": ""},
         capture_output=True,

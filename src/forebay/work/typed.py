@@ -22,7 +22,7 @@ from forebay.work.settings import Backoff, BindingSettings
 from forebay.work.storage import Storage
 from forebay.work.values import HandlerStats
 
-__all__ = ["TaskQueue", "bind", "binding_settings", "previous_start"]
+__all__ = ["Putter", "bind", "binding_settings", "previous_start"]
 
 
 _PREPARE_SECONDS: Final = 2.0
@@ -80,7 +80,7 @@ def previous_start(task: Task) -> datetime | None:
     return None if task.prev_start_time is None else to_datetime(task.prev_start_time)
 
 
-class TaskQueue:
+class Putter:
     """Puts tasks in one queue, which is made with the first of them if it isn't there."""
 
     def __init__(self, store: Store, format: Format) -> None:  # noqa: A002 - the word of the contract

@@ -9,7 +9,7 @@ from forebay.contract import Format
 from forebay.log.values import Queue, QueueSettings
 from forebay.model import Forbidden, ForebayError, Unavailable, UnknownQueue
 from forebay.work import typed
-from forebay.work.typed import TaskQueue
+from forebay.work.typed import Putter
 
 FORMAT = Format.of(3, "emails", {"to": "string"})
 
@@ -45,9 +45,9 @@ class FakeStore:
         return []
 
 
-def queue_on(store: FakeStore) -> TaskQueue:
+def queue_on(store: FakeStore) -> Putter:
     anything: Any = store
-    return TaskQueue(anything, FORMAT)
+    return Putter(anything, FORMAT)
 
 
 async def test_a_queue_is_looked_at_once_however_many_begin_together() -> None:
