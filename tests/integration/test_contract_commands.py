@@ -13,10 +13,11 @@ import pytest
 
 import forebay
 from forebay.contract import Undecodable, UnknownFormat
-from forebay.model import TIME_MAX, Rejected
+from forebay.model import TIME_MAX, Misconfigured, Rejected
 from forebay.store.seam import Store
-from forebay.work import BindingSettings, HandlerStats, Worker
+from forebay.work import BindingSettings, HandlerStats, Worker, handler
 from tests.integration.test_config_and_keys import forebay as run_forebay
+from tests.servers.forebay import ForebayServer
 
 ROOT = Path(__file__).resolve().parents[2]
 CONTRACT = """\
@@ -196,16 +197,43 @@ def test_diff_says_what_is_wrong_with_both_contracts(tmp_path: Path) -> None:
     assert "b.yaml:1:1: it can't be read" in run.stderr
 
 
+def odd_contract() -> str:
+    """Names that generated code uses itself, or that are as long as they can be."""
+    words = (
+        "items keys values get copy pop id type format list object row task data store msgspec bind ctx x1"
+    )
+    types = ("int", "string", "bool", '"[]byte"', '"[]int"')
+    names = [*words.split(), "f" * 64]
+    listed = [f"{{name: {name}, type: {types[index % 5]}}}" for index, name in enumerate(names)]
+    queues = [
+        "tasks",
+        "task",
+        "queue",
+        "handler",
+        "client",
+        "worker",
+        "bind",
+        "fields",
+        "abc",
+        "context",
+        "q" * 64,
+    ]
+    rows = [
+        f"- {{id: {id}, name: {name}, fields: [{', '.join(listed)}]}}" for id, name in enumerate(queues, 1)
+    ]
+    return "queues:\n" + "\n".join(rows)
+
+
 @pytest.mark.slow
 def test_generated_code_is_formatted_and_passes_strict_types(package: Any, tmp_path: Path) -> None:
     (tmp_path / "program.py").write_text(PROGRAM.format(name=package.__name__))
-    long = f"queues: [{{id: 1, name: {'q' * 64}, fields: [{{name: {'f' * 64}, type: '[]int'}}]}}]"
-    (tmp_path / "long.yaml").write_text(long)
-    run_forebay("contract", "generate", "long.yaml", "--out", "long_tasks", cwd=tmp_path)
+    (tmp_path / "odd.yaml").write_text(odd_contract())
+    run = run_forebay("contract", "generate", "odd.yaml", "--out", "odd_tasks", cwd=tmp_path)
+    assert run.returncode == 0, run.stderr
     for width in ("79", "88", "120"):
         command = ["ruff", "format", "--isolated", "--diff", "--line-length", width]
         done = subprocess.run(
-            [sys.executable, "-m", *command, package.__name__, "long_tasks"],
+            [sys.executable, "-m", *command, package.__name__, "odd_tasks"],
             cwd=tmp_path,
             capture_output=True,
             text=True,
@@ -214,7 +242,7 @@ def test_generated_code_is_formatted_and_passes_strict_types(package: Any, tmp_p
         assert done.returncode == 0, done.stdout
     mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run(
-        [*mypy, package.__name__, "long_tasks", "program.py"],
+        [*mypy, package.__name__, "odd_tasks", "program.py"],
         cwd=tmp_path,
         env={"MYPYPATH": str(ROOT / "src"), "PATH": ""},
         capture_output=True,
@@ -261,6 +289,20 @@ async def test_queues_are_made_by_their_contract(package: Any) -> None:
         await client.create_queues()
         emails = await store.queue("emails")
         assert (emails.number, emails.settings.visibility_seconds) == (11, 30.0)
+
+
+async def test_a_queue_that_is_not_the_one_of_the_contract_gets_no_tasks(package: Any) -> None:
+    async with forebay.open("memory://") as store:
+        await store.create_queue("emails", number=7)
+        await store.create_queue("notifications", number=12)
+        client = package.TasksClient(store)
+        with pytest.raises(
+            Misconfigured, match="queue 'emails' is number 7 in the store, and 11 in the contract"
+        ):
+            await client.emails.put(to="a", subject="b", body=b"", user_id=1)
+        with pytest.raises(Misconfigured, match="queue 'notifications' is to be ordered, and"):
+            await client.notifications.put(message="ok", target_ids=[], is_urgent=True)
+        assert [await store.peek(name) for name in ("emails", "notifications")] == [[], []]
 
 
 async def test_putting_takes_delays_transaction_ids_headers_and_many(package: Any) -> None:
@@ -340,6 +382,36 @@ async def test_a_worker_parks_the_tasks_of_a_newer_contract_and_buries_what_cann
         assert letter.message_id == broken
         (place,) = (await store.where(newer)).groups
         assert (place.state, place.attempts) == ("delayed", 0)
+
+
+async def test_the_short_way_reads_generated_tasks(package: Any) -> None:
+    def notify(task: Any) -> None:
+        """Tell nobody."""
+
+    notify.__annotations__["task"] = package.NotificationsTask
+    binding = handler("notifications")(notify)
+    assert (binding.number, binding.settings.ordered) == (12, True)
+    async with forebay.open("memory://") as store:
+        id = await package.TasksClient(store).notifications.put(message="ok", target_ids=[], is_urgent=True)
+        _, typed = binding.decode(await take(store, "notifications"))
+    assert typed == package.NotificationsTask(task_id=id, message="ok", target_ids=(), is_urgent=True)
+
+
+async def test_the_typed_client_works_a_server(package: Any) -> None:
+    with ForebayServer() as server:
+        async with forebay.open(server.url) as store:
+            emails = package.TasksClient(store).emails
+            fields = {"to": "a", "subject": "b", "body": b"", "user_id": 1}
+            ids = [
+                await emails.put(**fields, transaction_id="t", delay=0.001),
+                *await emails.put_many([fields]),
+            ]
+            tasks = await store.get_task("emails", 2, wait_seconds=10)
+            while len(tasks) < 2:
+                tasks += await store.get_task("emails", wait_seconds=10)
+            found = {package.read_emails_task(task) for task in tasks}
+            assert found == {package.EmailsTask(task_id=id, **fields) for id in ids}
+            assert (await store.queue("emails")).number == 11
 
 
 def test_a_binding_has_the_settings_of_the_contract_unless_others_are_given(package: Any) -> None:

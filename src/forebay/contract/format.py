@@ -9,8 +9,11 @@ Invariants: a message without headers has the codec of its queue; bytes that wer
 older task.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import attrgetter
 from typing import Any, Final, Self
+
+import msgspec
 
 from forebay.contract.checking import checker
 from forebay.contract.errors import Undecodable, UnknownFormat
@@ -42,6 +45,9 @@ class Format:
         self._write = self._rows.encode
         self._check = checker(queue.fields)
         self._names = tuple(python_name(field.name) for field in queue.fields)
+        single = len(self._names) == 1
+        pick = attrgetter(*self._names)
+        self._values_of: Callable[[Any], tuple[Any, ...]] = (lambda task: (pick(task),)) if single else pick
         self._zeros = tuple(KINDS[field.type].zero for field in queue.fields)
         self.headers = self._own_headers()
 
@@ -77,8 +83,8 @@ class Format:
 
     def serialize(self, task: Any) -> bytes:
         """The bytes of a task that has its fields as attributes, or as keys: these, and no others."""
-        if not isinstance(task, Mapping):
-            return self.encode([getattr(task, name) for name in self._names])
+        if isinstance(task, msgspec.Struct) or not isinstance(task, Mapping):
+            return self.encode(self._values_of(task))
         if odd := task.keys() ^ set(self._names):
             name = min(map(str, odd))
             what = "is missing" if name in self._names else "isn't in the contract"

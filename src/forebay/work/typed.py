@@ -4,14 +4,16 @@ Invariants: a task that is put has the headers by which any worker can tell its 
 is put unless all of it is what the contract says.
 """
 
+import asyncio
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from operator import attrgetter
-from typing import Any, Protocol, TypeVar
+from time import monotonic
+from typing import Any, Final, Protocol, TypeVar
 
 from forebay.contract import Format, WorkSettings
 from forebay.log.values import Queue
-from forebay.model import Message, UnknownQueue, to_datetime
+from forebay.model import Forbidden, Message, Misconfigured, Unavailable, UnknownQueue, to_datetime
 from forebay.store.seam import Store
 from forebay.store.values import Task
 from forebay.work.binding import Binding
@@ -20,7 +22,13 @@ from forebay.work.settings import Backoff, BindingSettings
 from forebay.work.storage import Storage
 from forebay.work.values import HandlerStats
 
-__all__ = ["TaskQueue", "bind", "binding_settings", "previous_start"]
+__all__ = ["Putter", "bind", "binding_settings", "previous_start"]
+
+
+_PREPARE_SECONDS: Final = 2.0
+"""How long the first task waits for its queue to be looked at."""
+_AGAIN_SECONDS: Final = 30.0
+"""When it is looked at again, where that was in vain."""
 
 
 class HasTaskId(Protocol):
@@ -72,21 +80,49 @@ def previous_start(task: Task) -> datetime | None:
     return None if task.prev_start_time is None else to_datetime(task.prev_start_time)
 
 
-class TaskQueue:
+class Putter:
     """Puts tasks in one queue, which is made with the first of them if it isn't there."""
 
     def __init__(self, store: Store, format: Format) -> None:  # noqa: A002 - the word of the contract
         self._store = store
         self._format = format
         self._headers = dict(format.headers)
+        self._is_known = False
+        self._again_at = 0.0
+        self._preparing = asyncio.Lock()
 
     async def create(self) -> Queue:
-        """Make the queue, with its number; one of that name is left as it is."""
-        queue = self._format.queue
-        settings: dict[str, Any] = {"ordered": queue.settings.ordered}
-        if queue.settings.visibility_seconds is not None:
-            settings["visibility_seconds"] = queue.settings.visibility_seconds
-        return await self._store.create_queue(queue.name, settings, number=queue.id)
+        """Make the queue, unless it is there; Misconfigured if it isn't the one of the contract."""
+        ours = self._format.queue
+        try:
+            found = await self._store.queue(ours.name)
+        except UnknownQueue:
+            settings: dict[str, Any] = {"ordered": ours.settings.ordered}
+            if ours.settings.visibility_seconds is not None:
+                settings["visibility_seconds"] = ours.settings.visibility_seconds
+            found = await self._store.create_queue(ours.name, settings, number=ours.id)
+        if found.number != ours.id:
+            text = f"queue {ours.name!r} is number {found.number} in the store, and {ours.id} in the contract"
+            raise Misconfigured(text, hint="correct the contract, or use another queue")
+        if ours.settings.ordered and not found.settings.ordered:
+            text = f"queue {ours.name!r} is to be ordered, and the one in the store isn't"
+            raise Misconfigured(text, hint="that is fixed when a queue is made: use another queue")
+        return found
+
+    async def _prepare(self) -> None:
+        """Have the queue made before its first task: a server would make it by itself, with another number.
+
+        What can be put while a log is away, or by a key that may only push, is put all the same.
+        """
+        async with self._preparing:
+            if self._is_known or monotonic() < self._again_at:
+                return
+            try:
+                async with asyncio.timeout(_PREPARE_SECONDS):
+                    await self.create()
+                self._is_known = True
+            except (Unavailable, Forbidden, TimeoutError):
+                self._again_at = monotonic() + _AGAIN_SECONDS
 
     async def put(
         self,
@@ -140,9 +176,11 @@ class TaskQueue:
                 delay=delay,
             )
 
+        if not self._is_known:
+            await self._prepare()
         try:
             return await put()
-        except UnknownQueue:
+        except UnknownQueue:  # it was deleted meanwhile
             await self.create()
             return await put()
 

@@ -142,6 +142,10 @@ def test_a_task_is_serialized_from_attributes_and_from_keys() -> None:
     assert made().serialize(Email()) == made().serialize(fields) == made().encode(VALUES)
 
 
+def test_a_task_of_one_field_is_serialized() -> None:
+    assert made(count=1).serialize(Email()) == made(count=1).serialize({"to": "a@b.c"}) == b"\x91\xa5a@b.c"
+
+
 @pytest.mark.parametrize(
     ("change", "message"),
     [({"userId": 1}, "field 'userId' isn't in the contract"), ({"note": None}, "field 'note' is missing")],

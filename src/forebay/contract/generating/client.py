@@ -21,7 +21,7 @@ def client_file(queues: list[QueueNames], source: str) -> list[str]:
         *heading(source, "Puts tasks in each queue, by the names of their fields."),
         *imports({"collections.abc": ["Iterable", "Mapping", *lists], "datetime": ["datetime", "timedelta"]}),
         "",
-        *imports({"forebay.store.seam": ["Store"], "forebay.work.typed": ["TaskQueue"]}),
+        *imports({"forebay.store.seam": ["Store"], "forebay.work.typed": ["Putter"]}),
         "",
         *imports({".tasks": [name for queue in queues for name in (queue.format, queue.fields, queue.task)]}),
     ]
@@ -36,7 +36,7 @@ def _queue(queue: QueueNames) -> list[str]:
         f'    """Puts tasks in queue {queue.queue.name}."""',
         "",
         "    def __init__(self, store: Store) -> None:",
-        *laid_out("self._queue = TaskQueue(", ["store", queue.format], ")", 2),
+        *laid_out("self._queue = Putter(", ["store", queue.format], ")", 2),
         "",
         *_put(queue),
         "",
