@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from time import monotonic
@@ -169,6 +170,9 @@ class JobProcessor:
         """Tasks as their handler knows them, and what becomes of those that can't be read."""
         binding, outcomes, typed = served.binding, Outcomes(), list[Any]()
         decode = binding.decode
+        if binding.codecs is None and binding.versions is None:
+            with suppress(Exception):  # which of them it is about is found out below
+                return outcomes, [decode(task) for task in tasks]
         for task in tasks:
             strange = binding.unfamiliar(task)
             if strange is not None:

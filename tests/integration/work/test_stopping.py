@@ -32,7 +32,7 @@ async def test_a_worker_that_stops_lets_its_handlers_finish_and_takes_no_more(
     run = asyncio.create_task(worker.run())
     await began.wait()
     stopped = asyncio.create_task(worker.graceful_stop())
-    await until(lambda: worker.is_told_to_stop, "told")
+    await until(worker.told_to_stop.is_set, "told")
     assert not stopped.done()
     go_on.set()
     await asyncio.gather(stopped, run)
