@@ -120,7 +120,13 @@ class JobProcessor:
             failures = 0
             self._calls.note(None)
             if taken is not None:
-                await self._serve(taken)
+                await self._serve_safely(taken)
+
+    async def _serve_safely(self, taken: Taken) -> None:
+        try:
+            await self._serve(taken)
+        except Exception:
+            logger.exception("a batch of %s is left until its leases end", taken.served.binding.queue)
 
     async def _serve(self, taken: Taken) -> None:
         """One batch."""
@@ -232,8 +238,13 @@ async def _guarded(
     """Call a handler; what it returns is what it should, and what it raises ends nothing but itself."""
     try:
         stats = await handle(context, batch, typed)
-    except SystemExit as error:  # asyncio would end the loop
-        raise HandlerExitError(f"the handler called exit({error.code!r})") from error
-    if stats is not None and not isinstance(stats, HandlerStats):
+    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop
+        raise HandlerExitError(f"the handler raised {error!r}") from error
+    if stats is None:
+        return None
+    if not isinstance(stats, HandlerStats):
         raise TypeError(f"the handler returned {type(stats).__name__}, not HandlerStats")
+    for count in (stats.processed, stats.errors, stats.retried):
+        if type(count) is not int or count < 0:
+            raise TypeError(f"the handler counted {count!r} tasks")
     return stats

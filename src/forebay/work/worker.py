@@ -120,6 +120,9 @@ class Worker:
         try:
             await self._supervise(calls)
             await self._finish(calls)
+        except asyncio.CancelledError:
+            await self._give_up(calls)
+            raise
         finally:
             numbers.workers -= 1
             await cancel(*self._running.values())  # usually there are none
@@ -288,6 +291,14 @@ class Worker:
             self.is_stuck = True
             text = "%d handlers don't end; their tasks come back when their leases end"
             logger.error(text, len(self._running))
+
+    async def _give_up(self, calls: Calls) -> None:
+        """Whoever ran the worker was cancelled: what is in hand goes back all the same."""
+        self._tell()
+        self._hurries = True
+        calls.stopping.set()
+        calls.taker.nudge()
+        await self._finish(calls)
 
     async def _ends(self, seconds: float, *, hurries: bool) -> bool:
         """Wait for all processors; whether they have ended."""
