@@ -102,15 +102,11 @@ class _Calling:
     async def singly(self, context: Context, storage: Storage, items: Sequence[Item]) -> HandlerStats:
         """Call it for each task, one after the other."""
         telling = _Telling(storage, self._rule)
-        if self._is_async:
-            for task, value in items:
-                if context.stopping.is_set():
-                    break
-                if task.id not in context.lost:
-                    telling.add(task, await self._call(context, value))
-                    await telling.now_and_then()
-        else:
-            await self._in_thread(context, telling, items)
+        try:
+            await (self._here if self._is_async else self._in_thread)(context, telling, items)
+        except asyncio.CancelledError:
+            await telling.finish()  # what was done until now is done
+            raise
         await telling.finish()
         return telling.stats
 
@@ -128,6 +124,15 @@ class _Calling:
             telling.add(task, outcome)
         await telling.finish()
         return telling.stats
+
+    async def _here(self, context: Context, telling: _Telling, items: Sequence[Item]) -> None:
+        """Call it in the loop."""
+        for task, value in items:
+            if context.stopping.is_set():
+                return
+            if task.id not in context.lost:
+                telling.add(task, await self._call(context, value))
+                await telling.now_and_then()
 
     async def _call(self, context: Context, value: Any) -> object:
         try:
@@ -155,6 +160,7 @@ class _Calling:
             while (found := await known.get()) is not None:
                 telling.add(*found)
                 await telling.now_and_then()
+            await working
         finally:
             # A thread can't be interrupted: what it has done counts, also when nobody waits for it.
             working.cancel()
@@ -162,8 +168,6 @@ class _Calling:
             while not known.empty():
                 if (found := known.get_nowait()) is not None:
                     telling.add(*found)
-            if context.is_cancelled:
-                await telling.finish()
 
     def _call_here(self, context: Context, value: Any) -> object:
         try:

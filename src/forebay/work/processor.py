@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from random import random
 from time import monotonic
@@ -120,7 +121,13 @@ class JobProcessor:
             failures = 0
             self._calls.note(None)
             if taken is not None:
-                await self._serve(taken)
+                await self._serve_safely(taken)
+
+    async def _serve_safely(self, taken: Taken) -> None:
+        try:
+            await self._serve(taken)
+        except Exception:
+            logger.exception("a batch of %s is left until its leases end", taken.served.binding.queue)
 
     async def _serve(self, taken: Taken) -> None:
         """One batch."""
@@ -170,6 +177,9 @@ class JobProcessor:
         """Tasks as their handler knows them, and what becomes of those that can't be read."""
         binding, outcomes, typed = served.binding, Outcomes(), list[Any]()
         decode = binding.decode
+        if binding.codecs is None and binding.versions is None:
+            with suppress(Exception):  # which of them it is about is found out below
+                return outcomes, [decode(task) for task in tasks]
         for task in tasks:
             strange = binding.unfamiliar(task)
             if strange is not None:
@@ -231,8 +241,13 @@ async def _guarded(
     """Call a handler; what it returns is what it should, and what it raises ends nothing but itself."""
     try:
         stats = await handle(context, batch, typed)
-    except SystemExit as error:  # asyncio would end the loop
-        raise HandlerExitError(f"the handler called exit({error.code!r})") from error
-    if stats is not None and not isinstance(stats, HandlerStats):
+    except (SystemExit, KeyboardInterrupt) as error:  # asyncio would end the loop
+        raise HandlerExitError(f"the handler raised {error!r}") from error
+    if stats is None:
+        return None
+    if not isinstance(stats, HandlerStats):
         raise TypeError(f"the handler returned {type(stats).__name__}, not HandlerStats")
+    for count in (stats.processed, stats.errors, stats.retried):
+        if type(count) is not int or count < 0:
+            raise TypeError(f"the handler counted {count!r} tasks")
     return stats

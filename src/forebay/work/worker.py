@@ -75,9 +75,11 @@ class Worker:
         self._served: dict[str, Served] = {}
         self._calls: Calls | None = None
         self._running: dict[JobProcessor, asyncio.Task[None]] = {}
-        self._told: set[str] = set()
-        self._changed: asyncio.Event | None = None
-        self._ended: asyncio.Event | None = None
+        self.told_to_stop = asyncio.Event()
+        """Set when it is to stop, and stays set."""
+        self._hurries = False
+        self._changed = asyncio.Event()
+        self._ended = asyncio.Event()
         self._is_running = False
         self.is_stuck = False
         """Whether handlers were left that would not end."""
@@ -88,7 +90,6 @@ class Worker:
         """Open the store, and see that every queue is there, as its binding wants it."""
         if self._calls is not None:
             return
-        self._changed, self._ended = asyncio.Event(), asyncio.Event()
         try:
             store = await self._open()
             numbers = Numbers.of(self.registry)
@@ -113,13 +114,15 @@ class Worker:
         """Work until the worker is told to stop; returns when everything is settled or given back."""
         await self.init()
         calls, numbers = self._begun(), Numbers.of(self.registry)
-        assert self._ended is not None
         numbers.workers += 1
         self._is_running = True
         logger.info("working", extra={"worker": self.name, "queues": ", ".join(self._served)})
         try:
             await self._supervise(calls)
             await self._finish(calls)
+        except asyncio.CancelledError:
+            await self._give_up(calls)
+            raise
         finally:
             numbers.workers -= 1
             await cancel(*self._running.values())  # usually there are none
@@ -131,28 +134,24 @@ class Worker:
 
     async def shutdown(self) -> None:
         """Tell the worker to stop: nothing more is taken, handlers finish."""
-        self._tell("stop")
+        self._tell()
 
     async def graceful_stop(self) -> None:
         """Stop, and return when all has ended. `shutdown_seconds` bound it."""
-        self._tell("stop")
-        if self._is_running and self._ended is not None:
+        self._tell()
+        if self._is_running:
             await self._ended.wait()
 
     def stop(self) -> None:
         """Stop; asked again, hurry: handlers are cancelled, and what they had goes back."""
-        self._tell("hurry" if "stop" in self._told else "stop")
+        self._hurries = self.told_to_stop.is_set()
+        self._tell()
 
     def handle_signals(self) -> None:
         """Let SIGTERM and SIGINT stop the worker, and a second one hurry it."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-
-    @property
-    def is_told_to_stop(self) -> bool:
-        """Whether it is to stop, or has."""
-        return bool(self._told)
 
     @property
     def trouble(self) -> str | None:
@@ -227,17 +226,15 @@ class Worker:
         )
         return await self._stack.enter_async_context(store)
 
-    def _tell(self, what: str) -> None:
-        self._told.add(what)
-        if self._changed is not None:
-            self._changed.set()
+    def _tell(self) -> None:
+        self.told_to_stop.set()
+        self._changed.set()
 
     def _adapt(self) -> None:
         """Go on with limits as they are now."""
         taker = self._begun().taker
         for queue, served in self._served.items():
             taker.fairness.limit(queue, served.limit)
-        assert self._changed is not None
         self._changed.set()
         taker.nudge()
 
@@ -249,13 +246,13 @@ class Worker:
 
     async def _supervise(self, calls: Calls) -> None:
         """Have as many processors as are wanted, until the worker is to stop."""
-        assert self._changed is not None
-        while not self._told:
+        while not self.told_to_stop.is_set():
             self._staff(calls, self._wanted())
             await self._changed.wait()
             self._changed.clear()
         calls.stopping.set()
         calls.taker.nudge()
+        logger.info("stopping", extra={"worker": self.name})
 
     def _staff(self, calls: Calls, wanted: int) -> None:
         staying = [processor for processor in self._running if not processor.is_surplus]
@@ -275,7 +272,6 @@ class Worker:
         def gone(ended: asyncio.Task[None]) -> None:
             self._running.pop(processor, None)
             numbers.processors -= 1
-            assert self._changed is not None
             if ended.cancelled() or ended.exception() is None:
                 self._changed.set()
                 return
@@ -296,12 +292,19 @@ class Worker:
             text = "%d handlers don't end; their tasks come back when their leases end"
             logger.error(text, len(self._running))
 
+    async def _give_up(self, calls: Calls) -> None:
+        """Whoever ran the worker was cancelled: what is in hand goes back all the same."""
+        self._tell()
+        self._hurries = True
+        calls.stopping.set()
+        calls.taker.nudge()
+        await self._finish(calls)
+
     async def _ends(self, seconds: float, *, hurries: bool) -> bool:
         """Wait for all processors; whether they have ended."""
-        assert self._changed is not None
         loop = asyncio.get_running_loop()
         until = loop.time() + seconds
-        while self._running and not (hurries and "hurry" in self._told):
+        while self._running and not (hurries and self._hurries):
             self._changed.clear()
             try:
                 async with asyncio.timeout_at(until):

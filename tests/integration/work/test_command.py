@@ -75,7 +75,7 @@ async def test_a_second_signal_hurries_and_what_was_in_hand_goes_back_uncounted(
         worker = victim(stuck_at=2)
         worker.until(lambda: any(n.what == "stuck" for n in worker.notes()), "stuck")
         worker.signal(signal.SIGTERM)
-        worker.until(lambda: "cancelled" not in worker.tail(), "it waits for its handler")
+        worker.until(lambda: '"stopping"' in worker.tail(), "the first signal came")
         worker.signal(signal.SIGTERM)
         assert worker.wait(15) == 0, worker.tail()
         back = await store.get_task(QUEUE, 10)
@@ -97,8 +97,23 @@ async def test_it_shows_its_numbers_and_whether_it_is_well(
     text = get(f"http://{page}/metrics")[1]
     assert "queue_running_workers 1.0" in text
     assert "queue_running_job_processors 2.0" in text
-    server.kill()
-    worker.until(lambda: get(f"http://{page}/healthz")[0] == 503, "the server is away")
+
+
+async def test_it_begins_when_the_server_is_there_and_ends_also_while_it_is_not(
+    server: ForebayServer, victim: Callable[..., Victim]
+) -> None:
+    page = f"127.0.0.1:{free_port()}"
+    server.stop()
+    worker = victim("--metrics", page)
+    away = (503, "the worker hasn't begun\n")
+    worker.until(lambda: get(f"http://{page}/healthz") == away, "it waits")
+    server.start()
+    worker.until(lambda: get(f"http://{page}/healthz") == (200, "ok\n"), "it is well")
+    server.stop()
+    other = victim("--metrics", f"127.0.0.1:{free_port()}")
+    other.until(lambda: "numbers are at" in other.tail(), "it waits")
+    other.signal(signal.SIGTERM)
+    assert other.wait(10) == 0, other.tail()
 
 
 async def test_its_settings_are_read_again(

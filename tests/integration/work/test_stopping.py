@@ -6,6 +6,8 @@ import asyncio
 import threading
 from collections.abc import Sequence
 
+import pytest
+
 from forebay.store.seam import Store
 from forebay.store.values import Task
 from forebay.work import Context, HandlerStats, Storage, Worker, WorkerSettings, handler
@@ -32,7 +34,7 @@ async def test_a_worker_that_stops_lets_its_handlers_finish_and_takes_no_more(
     run = asyncio.create_task(worker.run())
     await began.wait()
     stopped = asyncio.create_task(worker.graceful_stop())
-    await until(lambda: worker.is_told_to_stop, "told")
+    await until(worker.told_to_stop.is_set, "told")
     assert not stopped.done()
     go_on.set()
     await asyncio.gather(stopped, run)
@@ -111,6 +113,27 @@ async def test_a_second_call_hurries(memory: Store, queue: str) -> None:
         await run
     (task,) = await memory.get_task(queue)
     assert task.attempts == 0
+
+
+async def test_a_worker_whose_run_is_cancelled_gives_back_what_it_has(memory: Store, queue: str) -> None:
+    began = asyncio.Event()
+
+    @handler(queue)
+    async def bound(task: Task) -> None:
+        if task.data == b"b":
+            began.set()
+            await asyncio.Event().wait()
+
+    await memory.create_queue(queue)
+    await memory.put_task(queue, b"a", b"b", b"c")
+    run = asyncio.create_task(Worker(memory, [bound]).run())
+    await began.wait()
+    run.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await run
+    back = await memory.get_task(queue, 10)
+    assert [(task.data, task.attempts) for task in back] == [(b"b", 0), (b"c", 0)]
+    assert (await counts(memory, queue)).done == 1
 
 
 async def test_a_task_whose_handler_does_not_end_is_not_given_back(memory: Store, queue: str) -> None:

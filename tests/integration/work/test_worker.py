@@ -77,7 +77,9 @@ async def test_a_raising_handler_sends_back_what_it_has_not_settled(store: Store
     assert (found.errors, found.retried) == (2, 2)
 
 
-@pytest.mark.parametrize("error", [SystemExit(3), asyncio.CancelledError(), RuntimeError()])
+@pytest.mark.parametrize(
+    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), RuntimeError(), GeneratorExit()]
+)
 async def test_nothing_that_a_handler_raises_ends_its_processor(
     memory: Store, queue: str, error: BaseException
 ) -> None:
@@ -96,6 +98,25 @@ async def test_nothing_that_a_handler_raises_ends_its_processor(
     async with running(memory, binding(queue, handle, backoff=SOON)):
         await until_counts(memory, queue, lambda found: found.done == 1)
     assert calls == 2
+
+
+@pytest.mark.parametrize("said", [3, HandlerStats(processed=-1), HandlerStats(errors=None)])  # type: ignore[arg-type]
+async def test_a_handler_that_returns_nonsense_has_failed(memory: Store, queue: str, said: Any) -> None:
+    calls = 0
+
+    async def handle(_: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            return said  # type: ignore[no-any-return]
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks))
+
+    await memory.create_queue(queue)
+    await memory.put_task(queue, b"a")
+    async with running(memory, binding(queue, handle, backoff=SOON)) as worker:
+        await until_counts(memory, queue, lambda found: found.done == 1)
+    assert worker._served[queue].own.handler_errors == 1
 
 
 async def test_what_a_handler_forgets_comes_back(memory: Store, queue: str) -> None:

@@ -6,7 +6,7 @@ import importlib
 import logging
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Final
 
@@ -73,7 +73,7 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
             await stack.enter_async_context(_Page(worker, arguments.metrics))
         worker.handle_signals()
         await _init(worker)
-        if worker.is_told_to_stop:
+        if worker.told_to_stop.is_set():
             return False
         watching = None
         if arguments.config is not None:
@@ -89,14 +89,22 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
 
 async def _init(worker: Worker) -> None:
     """Begin as soon as the store is there, unless a signal comes first."""
-    while not worker.is_told_to_stop:
-        try:
-            await worker.init()
-        except Unavailable as error:
-            logger.warning("the store can't be opened, which is tried again: %s", error)
-            await asyncio.sleep(_AGAIN_SECONDS)
-        else:
+    while not worker.told_to_stop.is_set():
+        beginning = asyncio.create_task(worker.init())
+        stopping = asyncio.create_task(worker.told_to_stop.wait())
+        await asyncio.wait([beginning, stopping], return_when=asyncio.FIRST_COMPLETED)
+        await cancel(stopping)
+        if not beginning.done():
+            await cancel(beginning)
             return
+        error = beginning.exception()
+        if error is None:
+            return
+        if not isinstance(error, Unavailable):
+            raise error
+        logger.warning("the store can't be opened, which is tried again: %s", error)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(worker.told_to_stop.wait(), _AGAIN_SECONDS)
 
 
 class _Page:
