@@ -142,6 +142,17 @@ def test_a_lease_of_another_queue_is_not_settled(guarded: Guarded, verb: str) ->
     assert guarded.admin("POST", "/v1/done", {"tasks": [own, foreign]}) == {"settled": 2}
 
 
+def test_a_worker_reports_on_queues_of_its_key_only(guarded: Guarded) -> None:
+    queue = {"processed": 1, "errors": 0, "retried": 0, "seconds_per_task": None, "in_progress": 0}
+    queue |= {"processors": 1, "processors_max": 1}
+
+    def status(*queues: str) -> int:
+        report = {"worker": "w", "processors": 1, "queues": dict.fromkeys(queues, queue)}
+        return int(guarded.ask(guarded.some, "PUT", "/v1/workers/w/report", report).status)
+
+    assert (status("in/mine"), status("in/mine", "out/others")) == (200, 403)
+
+
 def test_lists_leave_out_the_queues_of_others(guarded: Guarded) -> None:
     for name in ("in/listed", "out/listed"):
         guarded.admin("PUT", f"/v1/queues/{name_in_path(name)}")

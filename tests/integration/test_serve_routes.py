@@ -303,6 +303,27 @@ def test_the_books_the_stats_and_the_flows_say_the_same(speaker: Speaker) -> Non
     assert speaker.queue in json.dumps(flows, default=str)
 
 
+def test_workers_report_and_managers_tell_them_what_to_do(speaker: Speaker) -> None:
+    worker, path = f"w/{speaker.queue}", f"/v1/workers/w%2F{speaker.queue}/report"
+    queue = {"processed": 1, "errors": 0, "retried": 0, "seconds_per_task": 0.5, "in_progress": 2}
+    queue |= {"processors": 1, "processors_max": 4}
+    report = {"worker": worker, "processors": 4, "queues": {speaker.queue: queue}}
+    assert speaker.ask("PUT", path, report)["instructions"] is None
+    crew = speaker.ask("GET", "/v1/workers")
+    assert [seen for seen in crew["workers"] if seen["worker"] == worker] == [{**report, "group": "workers"}]
+    told = {worker: {speaker.queue: 3, "other": 1}}
+    orders = {"manager": "m", "version": crew["lead"]["version"], "instructions": told}
+    lead = speaker.post("/v1/workers/instructions", orders)
+    assert lead == {"manager": "m", "version": crew["lead"]["version"] + 1}
+    assert speaker.answer("POST", "/v1/workers/instructions", orders).status == 409
+    assert speaker.ask("PUT", path, report)["instructions"] == {
+        "manager": "m",
+        "processors": {speaker.queue: 3},
+    }
+    assert speaker.answer("PUT", "/v1/workers/another/report", report).status == 400
+    assert speaker.answer("PUT", path, {**report, "processors": -1}).status == 400
+
+
 def test_the_server_says_how_it_is(speaker: Speaker) -> None:
     assert speaker.ask("GET", "/healthz") == {"alive": True}
     assert speaker.ask("GET", "/readyz")["ready"] is True

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 _ID: Final = "35184372088833"
 _LEASE: Final = "mAGibTEDAc8AACAAAAAAAQEAzwAGYF_eo1Rj"
+_WORKER: Final = "worker@machine:7-beef"
 _TIME: Final = 1_767_225_600_000_000
 _TICKET: Final = {"id": _ID, "lease": _LEASE}
 _TASKS: Final = {
@@ -44,6 +45,26 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/queues/{queue}/dead/redrive"): {"reason": "timeout", "dry_run": True},
     ("POST", "/v1/queues/{queue}/dead/purge"): {"ids": [_ID]},
     ("POST", "/v1/queues/{queue}/dead/undo"): {"ids": [_ID]},
+    ("PUT", "/v1/workers/{worker}/report"): {
+        "worker": _WORKER,
+        "processors": 4,
+        "queues": {
+            "orders": {
+                "processed": 100,
+                "errors": 1,
+                "retried": 1,
+                "seconds_per_task": 0.25,
+                "in_progress": 10,
+                "processors": 1,
+                "processors_max": 4,
+            }
+        },
+    },
+    ("POST", "/v1/workers/instructions"): {
+        "manager": "machine:5-c0ffee",
+        "version": 7,
+        "instructions": {_WORKER: {"orders": 3}},
+    },
 }
 """By method and path."""
 
@@ -60,7 +81,10 @@ ANSWERS: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/queues/{queue}/take"): _TASKS,
     ("POST", "/v1/done"): {"settled": 1},
     ("POST", "/v1/settle"): {"settled": 1},
+    ("PUT", "/v1/workers/{worker}/report"): {
+        "instructions": {"manager": "machine:5-c0ffee", "processors": {"orders": 3}}
+    },
 }
 
-PATHS: Final = {"queue": "orders", "group": "workers", "stage": "nightly", "id": _ID}
+PATHS: Final = {"queue": "orders", "group": "workers", "stage": "nightly", "id": _ID, "worker": _WORKER}
 """What stands for the names in paths."""

@@ -31,6 +31,7 @@ _PARAMETERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "queue": (_NAME, "The name of a queue, percent-encoded"),
     "group": (_NAME, "The name of a group, percent-encoded"),
     "stage": (_NAME, "The name of a stage, percent-encoded"),
+    "worker": (_NAME, "The name of a worker, percent-encoded"),
     "id": ({"type": "string", "pattern": "^[0-9]{1,19}$"}, "The id of a message"),
 }
 _PROBLEMS: Final = {

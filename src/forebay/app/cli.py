@@ -30,7 +30,7 @@ from forebay.app.commands import (
     taking,
     top,
 )
-from forebay.app.commands.arguments import address
+from forebay.app.commands.arguments import address, weight
 from forebay.app.commands.opened import declare_embedded, declare_store
 from forebay.app.configuring import declare_settings
 from forebay.model import ForebayError
@@ -102,6 +102,35 @@ def _work(arguments: argparse.Namespace) -> int:
     return work(arguments)
 
 
+def _declare_manager(parser: argparse.ArgumentParser) -> None:
+    declare_store(parser)
+    parser.add_argument(
+        "--weight",
+        metavar="QUEUE=NUMBER",
+        type=weight,
+        action="append",
+        default=[],
+        help="work of this queue counts so many times; may be repeated (default: 1)",
+    )
+    parser.add_argument(
+        "--round",
+        metavar="SECONDS",
+        type=float,
+        default=2.0,
+        help="how often it looks (default: %(default)s)",
+    )
+    levels = ("debug", "info", "warning", "error")
+    parser.add_argument(
+        "--log-level", choices=levels, default="info", help="the least serious that is written"
+    )
+
+
+def _manage(arguments: argparse.Namespace) -> int:
+    from forebay.app.commands.managing import manage  # noqa: PLC0415 - likewise
+
+    return manage(arguments)
+
+
 def _completion(arguments: argparse.Namespace) -> int:
     return completion.print_script(arguments, build_parser())
 
@@ -109,6 +138,7 @@ def _completion(arguments: argparse.Namespace) -> int:
 COMMANDS: tuple[Command, ...] = (
     Command("serve", "serve queues over HTTP until a signal", _serve, declare_settings),
     Command("worker", "run a worker of yours until a signal", _work, _declare_worker),
+    Command("manager", "share workers among queues until a signal", _manage, _declare_manager),
     Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
     Command("take", "take tasks, and print or settle them", taking.take, taking.declare_take),
     Command("peek", "print what would be handed out next", taking.peek, taking.declare_peek),

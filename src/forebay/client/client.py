@@ -81,6 +81,8 @@ from forebay.store.values import (
 from forebay.store.waiting import names_of
 from forebay.wire.forms import Deleted, Push, Queues, Settled, Staged
 from forebay.wire.media import BLOCK
+from forebay.work.board import Board, Crew, Instructions, Lead, Orders, Told
+from forebay.work.values import WorkerReport
 
 T = TypeVar("T")
 
@@ -545,6 +547,21 @@ class Client:
         """Tasks that are out with workers, longest first."""
         return await self._send("GET", _with("/v1/running", limit=limit), list[Running])
 
+    # Workers and their Managers, see forebay.work.board
+
+    async def report_work(self, report: WorkerReport) -> Instructions | None:
+        """Say how a worker is, and hear what it is to do; None where nobody says anything."""
+        path = f"/v1/workers/{part(report.worker)}/report"
+        return (await self._send("PUT", path, Told, report)).instructions
+
+    async def crew(self) -> Crew:
+        """All workers that are there, what they were told, and who leads."""
+        return await self._send("GET", "/v1/workers", Crew)
+
+    async def direct_work(self, orders: Orders) -> Lead:
+        """Lead, and tell workers what to do. Conflict, and nothing is changed, if another leads by now."""
+        return await self._send("POST", "/v1/workers/instructions", Lead, orders, repeats=False)
+
     # Whole blocks, for programs that move many at once
 
     async def read(
@@ -663,4 +680,5 @@ def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:
 
 
 _is_a_store: type[Store] = Client
+_is_a_board: type[Board] = Client
 """The type checker's word that the client has all verbs of the seam."""

@@ -162,6 +162,11 @@ class LogStore:
             await self._shared.__aexit__(kind, error, trace)
         await self.log.__aexit__(kind, error, trace)
 
+    @property
+    def clock(self) -> Clock:
+        """What times are told by."""
+        return self._clock
+
     # Queues and groups
 
     async def create_queue(

@@ -51,5 +51,5 @@ class Served:
             seconds_per_task=own.seconds_per_task,
             in_progress=own.in_progress,
             processors=processors,
-            processors_max=self.limit,
+            processors_max=self.settings.max_processors,
         )

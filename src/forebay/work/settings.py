@@ -81,5 +81,7 @@ class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Threads for handlers that are no coroutines."""
     parked_seconds: _Seconds = 3600.0
     """When a task that this worker can't read comes back, for one that can."""
+    report_seconds: Annotated[float, msgspec.Meta(ge=0, le=5)] = 2.0
+    """How often a Manager hears of the worker, and the worker of it; 0: never."""
     group: str = "workers"
     """The consumer group."""

@@ -75,7 +75,7 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
     processors: int
     """Job processors that work on it now."""
     processors_max: int
-    """Job processors that may work on it."""
+    """Job processors that may work on it by its settings, whatever a Manager says."""
 
 
 class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
@@ -85,3 +85,5 @@ class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
     processors: int
     """Job processors in all."""
     queues: Mapping[str, QueueReport]
+    group: str = "workers"
+    """The consumer group that it works for."""

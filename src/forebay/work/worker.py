@@ -25,6 +25,7 @@ from forebay.model import Clock, Misconfigured, Rejected, SystemClock, UnknownQu
 from forebay.store.seam import Store
 from forebay.work.binding import Binding
 from forebay.work.fairness import Fairness
+from forebay.work.following import followed
 from forebay.work.numbers import Numbers
 from forebay.work.processor import Calls, JobProcessor
 from forebay.work.served import Served
@@ -118,8 +119,9 @@ class Worker:
         self._is_running = True
         logger.info("working", extra={"worker": self.name, "queues": ", ".join(self._served)})
         try:
-            await self._supervise(calls)
-            await self._finish(calls)
+            async with followed(self, calls.store):
+                await self._supervise(calls)
+                await self._finish(calls)
         except asyncio.CancelledError:
             await self._give_up(calls)
             raise
@@ -205,7 +207,9 @@ class Worker:
         """What it has done, for a Manager."""
         fairness = self._begun().taker.fairness
         queues = {queue: served.report(fairness.turns_of(queue)) for queue, served in self._served.items()}
-        return WorkerReport(worker=self.name, processors=len(self._running), queues=queues)
+        return WorkerReport(
+            worker=self.name, processors=len(self._running), queues=queues, group=self.settings.group
+        )
 
     # How it does that
 

@@ -81,13 +81,14 @@ async def test_instructions_move_processors_and_silence_changes_nothing(memory: 
         hands.go_on.set()
         await until_counts(memory, "b", lambda found: found.done == 20)
         await until(lambda: hands.at_work["a"] == 0, "what was at work ends")
-        assert worker.report().queues["a"].processors_max == 0
-        assert worker.report().queues["b"].processors_max == 4
+        assert worker._served["a"].limit == 0
+        assert worker._served["b"].limit == 4
+        assert worker.report().queues["a"].processors_max == 4  # so that a Manager can give it back
         with pytest.raises(Rejected, match="no queue 'x'; it has a, b"):
             worker.instruct({"a": 1, "x": 1})
         with pytest.raises(Rejected, match="-1 processors for b"):
             worker.instruct({"a": 1, "b": -1})
-        assert worker.report().queues["a"].processors_max == 0
+        assert worker._served["a"].limit == 0
         worker.instruct({"a": 4})
         await until_counts(memory, "a", lambda found: found.done == 20)
 

@@ -1,7 +1,18 @@
 """The routes, by what they are about."""
 
 from forebay.api.queen import table as queen
-from forebay.api.routes import blocks, documents, groups, health, letters, looking, pushing, queues, taking
+from forebay.api.routes import (
+    blocks,
+    documents,
+    groups,
+    health,
+    letters,
+    looking,
+    pushing,
+    queues,
+    taking,
+    workers,
+)
 
 ROUTES = (
     *pushing.ROUTES,
@@ -11,6 +22,7 @@ ROUTES = (
     *letters.ROUTES,
     *looking.ROUTES,
     *blocks.ROUTES,
+    *workers.ROUTES,
     *health.ROUTES,
     *documents.ROUTES,
     *queen.ROUTES,

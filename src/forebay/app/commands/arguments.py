@@ -19,6 +19,7 @@ __all__ = [
     "pair",
     "place",
     "ranges",
+    "weight",
 ]
 
 _MOMENT_HINT: Final = "write it as 2026-01-31T12:00:00Z, or as 10m for ten minutes ago"
@@ -80,6 +81,15 @@ def pair(text: str) -> tuple[str, str]:
     if not sign or not name:
         raise argparse.ArgumentTypeError(f"{text[:64]!r} is not name=value")
     return name, value
+
+
+def weight(text: str) -> tuple[str, float]:
+    """The name of a queue and a number: `queue=2.5`."""
+    name, value = pair(text)
+    try:
+        return name, float(value)
+    except ValueError:
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not name=number") from None
 
 
 def id_range(text: str) -> range:
