@@ -38,6 +38,7 @@ if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
 _WORKERS_MAX = 8
 
 
+@pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
 def pytest_xdist_auto_num_workers() -> int:
     """How many processes `-n auto` runs the tests in: one more than cores, as tests wait half of the time.
 

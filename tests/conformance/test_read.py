@@ -7,9 +7,11 @@ from tests.conformance.rigs import DAY, Rig
 from tests.conformance.steps import append_of, counts, push
 
 
-async def firsts(rig: Rig, name: str, first: int = 1, **limits: int) -> list[int]:
+async def firsts(
+    rig: Rig, name: str, first: int = 1, *, messages: int = 10_000, bytes_max: int = 64 << 20
+) -> list[int]:
     """The sequence numbers where the blocks begin that a read gives."""
-    blocks = await rig.log.read(await rig.log.queue(name), first, **limits)
+    blocks = await rig.log.read(await rig.log.queue(name), first, messages=messages, bytes=bytes_max)
     return [sequence_of(block.first) for block in blocks]
 
 
@@ -29,9 +31,9 @@ async def test_reading_stays_within_its_limits_but_gives_one_block(rig: Rig) -> 
     assert await firsts(rig, "orders", messages=1) == [1]
     assert await firsts(rig, "orders", messages=4) == [1]
     assert await firsts(rig, "orders", messages=5) == [1, 4]
-    assert await firsts(rig, "orders", bytes=1) == [1]
-    assert await firsts(rig, "orders", bytes=two) == [1, 4]
-    assert await firsts(rig, "orders", 2, bytes=two - 1) == [1]
+    assert await firsts(rig, "orders", bytes_max=1) == [1]
+    assert await firsts(rig, "orders", bytes_max=two) == [1, 4]
+    assert await firsts(rig, "orders", 2, bytes_max=two - 1) == [1]
 
 
 async def test_an_empty_queue_reads_as_nothing(rig: Rig) -> None:

@@ -74,6 +74,7 @@ def test_every_reference_of_the_description_leads_somewhere() -> None:
 def test_every_route_is_described_once() -> None:
     found = document(ROUTES)
     operations = [item for methods in found["paths"].values() for item in methods.values()]
-    assert len(operations) == len(ROUTES)
-    assert len({operation["operationId"] for operation in operations}) == len(ROUTES)
+    ours = [route for route in ROUTES if not route.foreign]
+    assert len(operations) == len(ours)
+    assert len({operation["operationId"] for operation in operations}) == len(ours)
     assert all(operation["summary"] and operation["tags"] != [""] for operation in operations)

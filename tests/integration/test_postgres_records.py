@@ -103,6 +103,10 @@ async def test_partitions_are_counted_from_name_to_name(postgres_dsn: str) -> No
             (f"p{n}", BLOCKS) for n in range(101, 106)
         ]
         assert sum(lane.waiting for lane in page) == 5 * BLOCKS
+        spans = await check(watch, log.spans(queue, after="p100", limit=5), rows_max=5 * 10 + 10)
+        assert [span.partition for span in spans.spans] == [f"p{n}" for n in range(101, 106)]
+        blocks = await check(watch, log.read(queue, partition="p007"), rows_max=2 * BLOCKS + 10)
+        assert len(blocks) == BLOCKS
 
 
 async def test_look_ups_touch_only_what_they_bring(postgres_dsn: str) -> None:

@@ -319,4 +319,5 @@ def test_no_route_is_left_out() -> None:
         pytest.skip("it looks at what the tests above have asked")
     router = Router(ROUTES)
     asked = {router.find(method, path.partition("?")[0].encode())[0].run for method, path in ASKED}
-    assert [f"{route.method} {route.path}" for route in ROUTES if route.run not in asked] == []
+    ours = [route for route in ROUTES if not route.foreign]
+    assert [f"{route.method} {route.path}" for route in ours if route.run not in asked] == []

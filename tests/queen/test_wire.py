@@ -184,6 +184,22 @@ def test_a_transaction_reaches_over_queues_and_partitions(client: Client, name: 
     assert client.pop(name("a"))["messages"] == client.pop(name("b"))["messages"] == []
 
 
+def test_a_queue_that_is_made_again_is_empty_and_works_at_once(client: Client, name: Name) -> None:
+    for _ in range(3):
+        client.push(name("q"), 1, 2, ids=["a", "b"])
+        assert datas(client.pop(name("q"), consumerGroup="g", batch=1)) == [1]
+        client.ask("DELETE", f"/api/v1/resources/queues/{name('q')}")
+
+
+def test_a_queue_of_our_own_format_is_popped_too(client: Client, name: Name) -> None:
+    assert client.ask("POST", f"/v1/queues/{name('q')}/messages", [{"payload": {"n": 1}}]).status == 201
+    popped = client.pop(name("q"), batch=5, partitions=3)
+    assert datas(popped) == [{"n": 1}]
+    assert client.ack(*popped["messages"])[0]["success"] is True
+    refused = client.ask("GET", f"/api/v1/pop/queue/{name('q')}/partition/p")
+    assert refused.status == 400
+
+
 def test_a_lease_is_extended_and_never_made_shorter(client: Client, name: Name) -> None:
     client.configure(name("q"), leaseTime=300)
     client.push(name("q"), 1)

@@ -159,6 +159,10 @@ class Call:
             budget.take(size)
             self._budgeted += size
 
+    def reserve(self, size: int) -> None:
+        """Count what else a body became, until the call is over."""
+        self._take(size)
+
     def release(self) -> None:
         """The call is over."""
         if self._budgeted:

@@ -106,7 +106,7 @@ class Context:
         except UnknownQueue:
             if not self.settings.create_queues:
                 raise
-            await self.store.create_queue(queue, self.desk.creation(queue))
+            await self.store.create_queue(queue, self.desk.creation(queue, block))
             return await self.store.append(queue, block, body)
 
     async def _push(self, queue: str, messages: list[Message]) -> Written:

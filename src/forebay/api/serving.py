@@ -89,6 +89,7 @@ class HttpServer:
             maintenance = self.context.desk.maintenance
             maintenance.begin()
             watching = asyncio.create_task(maintenance.watch(), name="forebay-maintenance")
+            firing = asyncio.create_task(self.context.desk.firing.watch(), name="forebay-timers")
             opening = asyncio.create_task(self._open(stack))
             serving = asyncio.create_task(self._uvicorn.serve(sockets=[self._socket]))
             try:
@@ -97,7 +98,7 @@ class HttpServer:
                     self.stop()
                 await serving
             finally:
-                await cancel(serving, opening, watching)
+                await cancel(serving, opening, watching, firing)
                 await self.context.merger.close()
                 await self._end_requests()
                 self.context.opened = None

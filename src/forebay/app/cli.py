@@ -16,6 +16,7 @@ from forebay.app.commands import (
     books,
     completion,
     config,
+    contract,
     dead,
     doctor,
     groups,
@@ -165,6 +166,27 @@ COMMANDS: tuple[Command, ...] = (
                 "say everything that is wrong with the settings",
                 config.check,
                 config.declare_check,
+            ),
+        ),
+    ),
+    Command(
+        "contract",
+        "contracts: YAML that names queues and their typed fields",
+        verbs=(
+            Command(
+                "check",
+                "say all that is wrong with a contract",
+                contract.check,
+                contract.declare_check,
+            ),
+            Command(
+                "generate",
+                "write a Python package from a contract",
+                contract.generate,
+                contract.declare_generate,
+            ),
+            Command(
+                "diff", "say whether tasks in flight survive a change", contract.diff, contract.declare_diff
             ),
         ),
     ),

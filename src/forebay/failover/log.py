@@ -42,6 +42,7 @@ LONG: Final = frozenset(
         "flows",
         "lanes",
         "lane_count",
+        "spans",
         "scan",
         "read",
         "find",

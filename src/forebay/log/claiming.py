@@ -203,6 +203,13 @@ def check_lanes(limit: int) -> int:
     return limit
 
 
+def check_spans(partitions: Sequence[str] | None, limit: int) -> None:
+    """Raise Rejected unless so many partitions may be asked for."""
+    check_lanes(limit)
+    if partitions is not None and len(partitions) > LANES_MAX:
+        raise Rejected(f"{len(partitions)} partitions at once", hint=f"name up to {LANES_MAX}")
+
+
 def recalled(claims: Iterable[Claim], queue: str) -> list[Claim]:
     """Claims by their first message, all of whose blocks can be read; Corrupt names one that can't."""
     found = sorted(claims, key=lambda claim: (claim.first, claim.count))

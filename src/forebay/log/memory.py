@@ -19,6 +19,7 @@ from forebay.log.claiming import (
     check_held,
     check_lanes,
     check_letters,
+    check_spans,
     check_stage_name,
     check_tokens,
     corrupt_block,
@@ -74,6 +75,8 @@ from forebay.log.values import (
     Room,
     Settlement,
     Sought,
+    Span,
+    Spans,
     Standing,
     Start,
     Stats,
@@ -781,11 +784,19 @@ class MemoryLog:
     # Reading
 
     async def read(
-        self, queue: Queue, first: int = 1, *, messages: int = 10_000, bytes: int = 64 << 20
+        self,
+        queue: Queue,
+        first: int = 1,
+        *,
+        messages: int = 10_000,
+        bytes: int = 64 << 20,
+        partition: str | None = None,
     ) -> list[StoredBlock]:
         blocks: list[StoredBlock] = []
         space = Space(Room(messages, bytes))
         for block in self._live(queue.number).from_sequence(first):
+            if partition is not None and block.partition != partition:
+                continue
             if not space.fits(block.count, len(block.body)):
                 break
             blocks.append(block)
@@ -884,6 +895,28 @@ class MemoryLog:
             handed=sum(out.values()),
             oldest_waiting_at=min((at for at, count in waiting if count), default=None),
         )
+
+    async def spans(
+        self,
+        queue: Queue,
+        partitions: Sequence[str] | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Spans:
+        check_spans(partitions, limit)
+        held, found = self._live(queue.number), dict[str, Span]()
+        for block in held.blocks:
+            if (name := block.partition) is not None:
+                begun = found.get(name)
+                first, oldest_at = (
+                    (begun.first, begun.oldest_at) if begun else (block.first, block.appended_at)
+                )
+                found[name] = Span(name, first, block.last, oldest_at, block.appended_at)
+        if partitions is not None:
+            return Spans(held.appended_at, [found[name] for name in partitions if name in found])
+        names = [name for name in sorted(found) if after is None or name > after]
+        return Spans(held.appended_at, [found[name] for name in names[:limit]])
 
     async def lane_count(self, queue: Queue) -> int:
         return len({block.partition for block in self._live(queue.number).blocks} - {None})

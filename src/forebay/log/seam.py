@@ -43,6 +43,7 @@ from forebay.log.values import (
     Room,
     Settlement,
     Sought,
+    Spans,
     Start,
     Stats,
     StoredBlock,
@@ -270,11 +271,33 @@ class Log(Protocol):
     # Reading
 
     async def read(
-        self, queue: Queue, first: int = 1, *, messages: int = 10_000, bytes: int = 64 << 20
+        self,
+        queue: Queue,
+        first: int = 1,
+        *,
+        messages: int = 10_000,
+        bytes: int = 64 << 20,
+        partition: str | None = None,
     ) -> list[StoredBlock]:
         """Blocks from the one that holds sequence number `first` (or the oldest kept) on.
 
-        At least one block, if there is one; then as many as fit in `messages` and `bytes`.
+        At least one block, if there is one; then as many as fit in `messages` and `bytes`. `partition` asks
+        for the blocks of one partition of an ordered queue; an unordered one has none.
+        """
+        ...
+
+    async def spans(
+        self,
+        queue: Queue,
+        partitions: Sequence[str] | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Spans:
+        """From where to where partitions of an ordered queue are kept; those without messages are left out.
+
+        Those that are named (up to 10,000), as they come; or all of them by name, as `lanes` lists them.
+        Costs by partitions, not by blocks.
         """
         ...
 

@@ -507,6 +507,25 @@ class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
     """When the oldest of those that wait was appended; a redriven one is as old as its letter."""
 
 
+class Span(msgspec.Struct, frozen=True):
+    """From where to where a partition of an ordered queue is kept: message ids, and when they came."""
+
+    partition: str
+    first: int
+    last: int
+    oldest_at: int
+    newest_at: int
+
+
+class Spans(msgspec.Struct, frozen=True):
+    """Partitions of a queue at one moment."""
+
+    at: int
+    """When something was last appended to the queue: whatever is appended later has this time, or a later
+    one."""
+    spans: list[Span]
+
+
 class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
     """One queue and its groups."""
 

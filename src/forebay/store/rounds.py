@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from contextlib import suppress
 from time import monotonic
 from typing import Final
@@ -23,7 +23,10 @@ SHARED_TICK_SECONDS: Final = 0.5
 
 
 class Rounds:
-    """See the module. `name` is this process's; `adopt` is told of each queue as the log has it now."""
+    """See the module. `name` is this process's; `adopt` is told of each queue as the log has it now.
+
+    `let_go` is told of windows whose groups are deleted, and of all queues that there are.
+    """
 
     def __init__(
         self,
@@ -31,6 +34,7 @@ class Rounds:
         name: str,
         windows: Mapping[tuple[int, str], Window],
         adopt: Callable[[Queue], None],
+        let_go: Callable[[Collection[Window], Collection[Queue]], Awaitable[None]],
         *,
         shared: bool,
     ) -> None:
@@ -38,6 +42,7 @@ class Rounds:
         self._name = name
         self._windows = windows
         self._adopt = adopt
+        self._let_go = let_go
         self._shared = shared
         self._away_at = monotonic()  # who begins doesn't know whether it was
 
@@ -59,9 +64,14 @@ class Rounds:
 
     async def _keep_up(self) -> None:
         """See what other servers changed, and take over from those that are gone."""
-        for queue in await self._log.queues():
+        before = list(self._windows.values())
+        queues = await self._log.queues()
+        numbers = {queue.number for queue in queues}
+        gone = [window for window in before if window.group.queue not in numbers]
+        for queue in queues:
             self._adopt(queue)
-            await self._follow(queue)
+            gone += await self._follow(queue)
+        await self._let_go(gone, queues)
         owners = await self.retire_gone()
         for window in list(self._windows.values()):
             for tier in window.tiers.all:
@@ -71,12 +81,13 @@ class Rounds:
                 with suppress(Unavailable):  # others work on this log
                     await window.notice()
 
-    async def _follow(self, queue: Queue) -> None:
-        """See which groups of a queue were sent elsewhere."""
+    async def _follow(self, queue: Queue) -> list[Window]:
+        """See which groups of a queue were sent elsewhere; the windows of those that were deleted."""
         mine = {w.group.number: w for w in self._windows.values() if w.group.queue == queue.number}
         for group in await self._log.groups(queue) if mine else ():
-            if group.number in mine:
-                await mine[group.number].follow(group)
+            if (window := mine.pop(group.number, None)) is not None:
+                await window.follow(group)
+        return list(mine.values())
 
     async def retire_gone(self) -> list[Owner]:
         """Take over from processes that are gone; all owners, as they were before."""

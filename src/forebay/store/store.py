@@ -128,7 +128,9 @@ class LogStore:
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
         self._tails: dict[int, Tail] = {}
-        self._rounds = Rounds(log, self._name, self._windows, self._adopt, shared=warm is not None)
+        self._rounds = Rounds(
+            log, self._name, self._windows, self._adopt, self._let_go, shared=warm is not None
+        )
         self._ticker: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
@@ -200,11 +202,14 @@ class LogStore:
     async def delete_queue(self, name: str) -> bool:
         """Remove a queue with all that is in it."""
         queue = self._queues.pop(name, None)
-        if queue is not None:
-            for window in [w for w in self._windows.values() if w.group.queue == queue.number]:
-                await self._drop(window)
-            self._tails.pop(queue.number, None)
-        return await self.log.delete_queue(name)
+        if queue is None:
+            return await self.log.delete_queue(name)
+        await self._drop_queue(queue.number)
+        try:
+            return await self.log.delete_queue(name)
+        finally:  # whoever waited has opened it again meanwhile
+            self._queues.pop(name, None)
+            await self._drop_queue(queue.number)
 
     async def create_group(self, queue: str, name: str, start: Start = "earliest") -> Group:
         """Make a group with its own view of a queue, or return the one of that name."""
@@ -248,13 +253,16 @@ class LogStore:
     async def delete_group(self, queue: str, name: str) -> bool:
         """Remove a group."""
         held = await self._queue(queue)
-        window = self._windows.get((held.number, name))
-        if window is not None:
+        group = next((group for group in await self.log.groups(held) if group.name == name), None)
+        if (window := self._windows.get((held.number, name))) is not None:
             await self._drop(window)
-        for group in await self.log.groups(held):
-            if group.name == name:
-                return await self.log.delete_group(group)
-        return False
+        if group is None:
+            return False
+        try:
+            return await self.log.delete_group(group)
+        finally:  # whoever waited has opened it again meanwhile
+            if (window := self._by_group.get(group.number)) is not None:
+                await self._drop(window)
 
     # The five verbs, and those beside them
 
@@ -762,8 +770,23 @@ class LogStore:
             if window.group.queue == queue.number and window.queue != queue:
                 window.configure(queue, self._shelf(queue, window.group))
 
+    async def _let_go(self, windows: Collection[Window], queues: Collection[Queue]) -> None:
+        """Forget groups that another server deleted, so that nobody waits for them; of queues keep these."""
+        names = {queue.name for queue in queues}
+        for name in [name for name in self._queues if name not in names]:
+            del self._queues[name]
+        for window in windows:
+            await self._drop(window)
+
+    async def _drop_queue(self, number: int) -> None:
+        for window in [w for w in self._windows.values() if w.group.queue == number]:
+            await self._drop(window)
+        self._tails.pop(number, None)
+
     async def _drop(self, window: Window) -> None:
-        self._windows.pop((window.group.queue, window.group.name), None)
+        key = (window.group.queue, window.group.name)
+        if self._windows.get(key) is window:  # and not that of another group of its name
+            del self._windows[key]
         self._by_group.pop(window.group.number, None)
         await window.close()
 

@@ -14,6 +14,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
 from contextlib import suppress
+from itertools import islice
 from time import monotonic
 from typing import Any, Final, TypeVar
 
@@ -48,6 +49,8 @@ AHEAD: Final = 0.8
 """Nobody waiting, a shelf is refilled below this part of its limit: less often, and more at once."""
 STALE_MAX: Final = 100
 """How often a take goes on when all that it got from the shelf is no longer held by the log."""
+GONE_ON_MAX: Final = 4
+"""Of so many partitions of a take more is asked of the log; of the others there is more the next time."""
 LOOK_SECONDS: Final = 1.0
 """How often the log is asked which flows wait behind one that holds most of the shelf."""
 LOOK_COST: Final = 50
@@ -197,8 +200,8 @@ class Window:
         return await self._go_on(tasks, wish) if tasks else await self._fetch(wish)
 
     async def _go_on(self, tasks: list[Task], wish: Wish) -> list[Task]:
-        """Tasks, and those that come after them in their partitions, and are still in the log."""
-        for last in {task.partition: task for task in tasks}.values():
+        """Tasks, and those that come after them in some of their partitions, and are still in the log."""
+        for last in islice({task.partition: task for task in tasks}.values(), GONE_ON_MAX):
             rest = wish.beside(tasks)
             if rest.count <= 0:
                 break

@@ -16,6 +16,7 @@ from random import random
 from time import monotonic
 from typing import Any, Final
 
+from forebay.contract import UnknownFormat
 from forebay.model import Clock, ForebayError
 from forebay.store.seam import Store
 from forebay.store.values import Task
@@ -186,6 +187,8 @@ class JobProcessor:
                 continue
             try:
                 typed.append(decode(task))
+            except UnknownFormat as error:
+                self._park(served, outcomes, task, str(error))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this task alone
                 reason = str(error) or type(error).__name__
                 outcomes.bury(task.id, f"can't be decoded: {reason}")

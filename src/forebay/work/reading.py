@@ -21,6 +21,7 @@ from typing import Any, get_args, get_origin
 
 import msgspec
 
+from forebay.contract.naming import python_name
 from forebay.model import Misconfigured
 from forebay.store.values import Task
 from forebay.work.binding import Binding
@@ -66,7 +67,7 @@ def generated(kind: Any, queue: str) -> Binding[Any] | None:
     is_task = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
     if not is_task or "task_id" not in kind.__struct_fields__:
         return None
-    name = queue.replace("-", "_").replace(".", "_")
+    name = python_name(queue)
     module = sys.modules[kind.__module__]
     bind = getattr(module, f"bind_{name}", None)
     if bind is None:

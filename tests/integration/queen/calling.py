@@ -65,8 +65,7 @@ class Caller:
 
 
 def until(condition: Callable[[], bool], what: str) -> None:
-    """Wait for something that must come."""
+    """Wait for something that must come; to look takes the server a moment."""
     end = time.monotonic() + DEADLINE_SECONDS
     while not condition():
         assert time.monotonic() < end, f"waited in vain: {what}"
-        time.sleep(0.02)

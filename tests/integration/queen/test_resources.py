@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Final
+from urllib.parse import quote
 
 import pytest
 
-from tests.integration.queen.steps import Asker, until
+from tests.integration.queen.steps import NUMBERS, Asker, until
 from tests.servers import ForebayServer
 
 COUNTS: Final = {"total", "pending", "processing", "completed", "failed", "deadLetter"}
@@ -152,3 +153,17 @@ def test_the_overview_adds_everything_up() -> None:
 def _rates(asker: Asker) -> dict[str, float] | None:
     found: dict[str, float] = asker.get("/api/v1/resources/overview")["throughput"]
     return found if found["processedPerSecond"] else None
+
+
+def test_a_partition_that_was_pushed_in_our_own_format_can_be_named_by_its_id(asker: Asker) -> None:
+    asker.queue = asker.path = f"own-{next(NUMBERS)}"
+    asker.answer("PUT", f"/v1/queues/{asker.path}", {"settings": {"ordered": True}})
+    asker.answer("POST", f"/v1/queues/{asker.path}/messages", [{"payload": 1, "partition": "p"}])
+    asker.refresh()
+    found = asker.get(f"/api/v1/resources/queues/{asker.path}")
+    (row,) = [row for row in found["partitions"] if row["name"] == "p"]
+    assert (row["stats"]["pending"], found["partitionCount"]) == (1, 1)
+    (message,) = asker.get(f"/api/v1/status/queues/{asker.path}/messages")
+    assert message["partitionId"] == row["id"]
+    shown = asker.get(f"/api/v1/messages/{row['id']}/{quote(message['transactionId'], safe='')}")
+    assert (shown["queue"], shown["partition"]) == (asker.queue, "p")

@@ -259,3 +259,23 @@ def test_cycles_wait_for_nothing_while_the_server_is_restarted() -> None:
         assert caller.post(CYCLE, body)["repeated"] is True
         assert stream.state() == {"k": 1}
         until(lambda: len(stream.emitted()) == 1, "what was pushed is there")
+
+
+def test_a_cycle_may_come_to_another_server_than_the_one_that_gave_out_its_batch() -> None:
+    with ForebayServer() as server, ForebayServer(server.store_url) as other:
+        caller = Caller(server)
+        stream, elsewhere = Stream(caller), Caller(other)
+        for caller_of in (caller, elsewhere):  # both have claimed, so they know of each other
+            caller_of.push("warm", 1)
+            caller_of.drain("warm", 1)
+        for value in (1, 2, 3):
+            caller.push(stream.queue, value)
+        messages = stream.pop()
+        assert [message["data"] for message in messages] == [1, 2, 3]
+        body = stream.body(messages[:2], upsert("k", 3), push=[3], release_lease=False)
+        assert elsewhere.post(CYCLE, body)["ack_result"]["count"] == 2
+        rest = stream.body(messages, upsert("k", 6), push=[6])
+        assert elsewhere.post(CYCLE, rest)["ack_result"]["count"] == 1
+        assert elsewhere.post(CYCLE, rest)["repeated"] is True
+        assert stream.state() == {"k": 6}
+        assert [message["data"] for message in elsewhere.drain(stream.sink, 2)] == [3, 6]

@@ -25,7 +25,13 @@ async def test_records_are_refused_while_the_log_is_away_and_kept_nowhere(
         log.mode = "away"
         with pytest.raises(LogAway):
             await guarded.commit(settlements=[claim.settle_all()], records=[record])
-        for verb in (guarded.scan("s"), guarded.records("s", ["k"]), guarded.lane_count(queue)):
+        verbs = (
+            guarded.scan("s"),
+            guarded.records("s", ["k"]),
+            guarded.lane_count(queue),
+            guarded.spans(queue),
+        )
+        for verb in verbs:
             with pytest.raises(LogAway):
                 await verb
         log.mode = "there"

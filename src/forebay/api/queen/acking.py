@@ -127,8 +127,13 @@ async def _settle(call: Call, items: Sequence[AckItem], group: str | None) -> li
     return [_shown(index, one) for index, one in enumerate(found)]
 
 
-async def find(call: Call, items: Sequence[AckItem], group: str | None = None) -> list[Found]:
-    """What items are about; those that are about nothing have an error."""
+async def find(
+    call: Call, items: Sequence[AckItem], group: str | None = None, *, leases: Sequence[str] = ()
+) -> list[Found]:
+    """What items are about; those that are about nothing have an error.
+
+    Under which leases they are out is said by each, or of all of them together.
+    """
     desk = call.desk
     partitions = await desk.directory.find(item.partition_id for item in items if item.partition_id)
     queues = {queue.number: queue for queue in await desk.queues_by({p.queue for p in partitions.values()})}
@@ -145,7 +150,7 @@ async def find(call: Call, items: Sequence[AckItem], group: str | None = None) -
         one.place = Place(one.queue.number, name, one.partition.name, item.transaction_id or "")
         one.task = desk.hands.find(one.place, item.lease_id)
     _refuse_twice(found)
-    await _find_elsewhere(desk, [one for one in found if one.task is None and one.error is None])
+    await _find_elsewhere(desk, [one for one in found if one.task is None and one.error is None], leases)
     return found
 
 
@@ -159,17 +164,17 @@ def _refuse_twice(found: Sequence[Found]) -> None:
             seen.add(one.place)
 
 
-async def _find_elsewhere(desk: Desk, found: Sequence[Found]) -> None:
+async def _find_elsewhere(desk: Desk, found: Sequence[Found], leases: Sequence[str]) -> None:
     """Look in the log for what another server handed out, or this one before it was started anew."""
     together: dict[tuple[int, str], list[Found]] = {}
     for one in found:
         assert one.place is not None, "it was looked for here"
         together.setdefault((one.place.queue, one.place.group), []).append(one)
     for members in together.values():
-        await _find_in_log(desk, members)
+        await _find_in_log(desk, members, leases)
 
 
-async def _find_in_log(desk: Desk, found: Sequence[Found]) -> None:
+async def _find_in_log(desk: Desk, found: Sequence[Found], leases: Sequence[str]) -> None:
     queue, group = found[0].queue, found[0].place.group if found[0].place else ""
     assert queue is not None, "it was looked for here"
     keys = [(one.place.partition, one.place.transaction_id) for one in found if one.place]
@@ -181,10 +186,11 @@ async def _find_in_log(desk: Desk, found: Sequence[Found]) -> None:
     fenced_at = await desk.subscriptions.fenced_at(queue.number, group)
     for one, id in zip(found, ids, strict=True):
         if id is not None:
-            given = uuid_time(one.item.lease_id) if one.item.lease_id else None
-            if given is not None and given <= fenced_at:
-                continue  # the group was sent elsewhere since
-            since.setdefault(now if given is None else given + _MILLISECOND, []).append((id, one))
+            named = [one.item.lease_id] if one.item.lease_id else leases
+            given = max((time for lease in named if (time := uuid_time(lease)) is not None), default=0)
+            if named and given <= fenced_at:
+                continue  # it is no lease of ours, or the group was sent elsewhere since
+            since.setdefault(given + _MILLISECOND if named else now, []).append((id, one))
     for moment, members in since.items():
         try:
             tickets = await desk.store.tickets(queue.name, group, [id for id, _ in members], since=moment)
@@ -234,8 +240,10 @@ def finished(call: Call, found: Sequence[Found]) -> None:
     """Forget what was settled, and count it."""
     desk = call.desk
     good = [one for one in found if one.task is not None and one.error is None]
-    leases = {one.place: desk.hands.lease(one.place) for one in good if one.place is not None}
-    freed = desk.hands.settled(one.place for one in good if one.place is not None)
+    # What comes back may be out again by now, under another lease.
+    held = [one.place for one in good if one.place and desk.hands.find(one.place, None) is one.task]
+    leases = {place: desk.hands.lease(place) for place in held}
+    freed = desk.hands.settled(held)
     last = {one.partition: one for one in good}
     for partition, one in last.items():
         one.released = partition is not None and (partition.queue, partition.name) in freed
@@ -243,7 +251,7 @@ def finished(call: Call, found: Sequence[Found]) -> None:
         if lease is not None:
             desk.abandoned.heard(lease, place.queue, place.partition)
     for one in good:
-        if one.place is not None and one.comes_back and (lease := leases[one.place]) is not None:
+        if one.place is not None and one.comes_back and (lease := leases.get(one.place)) is not None:
             desk.abandoned.failed(lease, one.place.queue, one.place.partition)
     counts = call.context.counters.messages
     outcomes = list[tuple[int, str]]()

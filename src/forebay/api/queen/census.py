@@ -69,13 +69,13 @@ def added(found: Iterable[QueueStats]) -> Counts:
 
 
 def waiting_of(group: GroupStats) -> int:
-    """What a group has not finished, without what is out with consumers."""
+    """What a group has not finished, and nobody has."""
     return group.ready + group.held - group.handed + group.deferred
 
 
 def in_use(found: QueueStats) -> Sequence[GroupStats]:
     """The groups that say how far a queue is."""
-    used = [group for group in found.groups if group.group.name != DEFAULT_GROUP or _was_used(group)]
+    used = [group for group in found.groups if group.group.name != DEFAULT_GROUP or is_used(group)]
     return used or found.groups
 
 
@@ -86,8 +86,9 @@ def leading(found: QueueStats) -> GroupStats | None:
     return own or max(used, key=waiting_of, default=None)
 
 
-def _was_used(group: GroupStats) -> bool:
-    return group.ready < group.accepted
+def is_used(group: GroupStats) -> bool:
+    """Whether somebody takes for a group, or did: something was brought from the log for it."""
+    return group.accepted > group.ready
 
 
 class Census:

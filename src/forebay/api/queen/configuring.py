@@ -48,7 +48,7 @@ async def configure(call: Call) -> Answer:
             queue = await desk.create(form.queue, facts)
         else:
             queue = await desk.store.configure_queue(name, settings_of(facts))
-    await desk.directory.enter(queue.number, [""])
+    await desk.directory.enter(queue, [""])
     return Answer(
         {
             "configured": True,

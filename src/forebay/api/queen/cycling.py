@@ -20,10 +20,10 @@ from forebay.api.calls import Call
 from forebay.api.queen.acking import LEASE_OVER
 from forebay.api.queen.directory import Partition
 from forebay.api.queen.hands import Place
-from forebay.api.queen.identity import message_uuid, partition_uuid
+from forebay.api.queen.identity import message_uuid, partition_uuid, uuid_time
 from forebay.api.queen.messages import PushItem
 from forebay.api.queen.names import group_name, shown_queue
-from forebay.api.queen.pushing import Piece, count, make_room, pieces_of
+from forebay.api.queen.pushing import Piece, count, pieces_of, room_for
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.state import SPACE as STATE
@@ -31,8 +31,8 @@ from forebay.api.queen.state import Shard, read_keys, record_key
 from forebay.api.queen.streams import find_query
 from forebay.log.seam import VersionConflict
 from forebay.log.values import Appended, Queue, Record
-from forebay.model import Block, Conflict, Full, LeaseLost, Rejected, queue_of
-from forebay.store.values import Task
+from forebay.model import Conflict, Full, LeaseLost, Rejected, queue_of
+from forebay.store.values import Task, Ticket
 
 SPACE: Final = "queen.cycle"
 """The last cycle of each partition of a query: it may be sent again."""
@@ -75,6 +75,10 @@ class CycleForm(msgspec.Struct):
     release_lease: bool | None = True
 
 
+Given = dict[Place, Task | Ticket]
+"""What is out with a stream."""
+
+
 @dataclass(frozen=True, slots=True)
 class Cycle:
     """A cycle, and what it is about."""
@@ -101,6 +105,8 @@ async def cycle(call: Call) -> Answer:
     if isinstance(found, str):
         return Answer(_failed(form, found), status=404)
     given, last = _given(call, found)
+    if form.ack is not None and last is None:
+        given, last = await _given_elsewhere(call, found)
     if form.ack is not None and last is None:
         return Answer(await _repeated(call, found) or _failed(form, LEASE_OVER))
     if form.ack is not None and form.ack.status.lower() in _BACK:
@@ -149,7 +155,7 @@ async def _find(call: Call, form: CycleForm) -> Cycle | str:
     return Cycle(form, shard, partition, queues[0], group, digest)
 
 
-def _given(call: Call, cycle: Cycle) -> tuple[dict[Place, Task], Task | None]:
+def _given(call: Call, cycle: Cycle) -> tuple[Given, Task | Ticket | None]:
     """What is out of the cycle's partition under its lease, and the last of what it acknowledges."""
     ack, hands = cycle.form.ack, call.desk.hands
     if ack is None or not ack.transaction_id:
@@ -160,13 +166,30 @@ def _given(call: Call, cycle: Cycle) -> tuple[dict[Place, Task], Task | None]:
     task, hand = hands.find(last, lease), hands.hand(lease or "")
     if task is None or hand is None:
         return {}, None
-    mine = {
+    mine: Given = {
         place: one for place, one in hand.tasks.items() if (place.queue, place.partition) == (number, name)
     }
     return mine, task
 
 
-def _acked(cycle: Cycle, given: dict[Place, Task], last: Task | None) -> dict[Place, Task]:
+async def _given_elsewhere(call: Call, cycle: Cycle) -> tuple[Given, Task | Ticket | None]:
+    """The same, of what another server gave out."""
+    ack, store = cycle.form.ack, call.desk.store
+    lease = "" if ack is None else (ack.lease_id or "").lower()
+    since = uuid_time(lease)
+    if ack is None or since is None or call.desk.hands.hand(lease) is not None:
+        return {}, None
+    number, name = cycle.partition
+    ids = await call.desk.lending.find(lease, number, name)
+    (last,) = await store.log.locate(cycle.queue, [(name, ack.transaction_id or "")])
+    if last is None or last not in ids:
+        return {}, None
+    tickets = await store.tickets(cycle.queue.name, cycle.group, ids, since=since + _MILLISECOND)
+    given: Given = {Place(number, cycle.group, name, f"#{id}"): one for id, one in tickets.items()}
+    return given, tickets.get(last)
+
+
+def _acked(cycle: Cycle, given: Given, last: Task | Ticket | None) -> Given:
     """What a cycle acknowledges: all that it was given, or, where it keeps the lease, up to one of it.
 
     Clients sort a batch by time and id before they work on it, and what they have worked on is a beginning of
@@ -177,8 +200,8 @@ def _acked(cycle: Cycle, given: dict[Place, Task], last: Task | None) -> dict[Pl
     return {place: one for place, one in given.items() if _order(one) <= _order(last)}
 
 
-def _order(task: Task) -> tuple[int, int]:
-    return task.created_at // _MILLISECOND, task.id
+def _order(task: Task | Ticket) -> tuple[int, int]:
+    return task.created_at // _MILLISECOND if isinstance(task, Task) else 0, task.id
 
 
 async def _records(call: Call, cycle: Cycle, ops: dict[str, StateOp]) -> list[Record] | None:
@@ -214,22 +237,21 @@ async def _repeated(call: Call, cycle: Cycle) -> dict[str, Any] | None:
 
 
 async def _commit(
-    call: Call, cycle: Cycle, batch: dict[Place, Task], records: Sequence[Record], ops: dict[str, StateOp]
+    call: Call, cycle: Cycle, batch: Given, records: Sequence[Record], ops: dict[str, StateOp]
 ) -> Answer:
     desk, now = call.desk, call.context.clock.now()
     pieces = await pieces_of(call, cycle.form.push_items or [])
-    try:
-        await make_room(desk, pieces)
-    except Full as error:
-        return Answer(_failed(cycle.form, error.message))
     for piece in pieces:
         await call.context.make_way(piece.queue, [piece.partition])
         queue = await desk.store.known_queue(piece.queue)
-        await desk.directory.enter(queue.number, [piece.partition])
+        await desk.directory.enter(queue, [piece.partition])
     last = Record(SPACE, cycle.last_key, cycle.digest, now + REMEMBERED_SECONDS * _SECOND)
-    blocks = [(piece.queue, Block.of(piece.messages, created_at=now)) for piece in pieces]
+    blocks = [(piece.queue, piece.block) for piece in pieces]
     try:
-        appended = await desk.store.transact(blocks, done=batch.values(), records=[*records, last])
+        async with room_for(desk, pieces):
+            appended = await desk.store.transact(blocks, done=batch.values(), records=[*records, last])
+    except Full as error:
+        return Answer(_failed(cycle.form, error.message))
     except LeaseLost:
         return Answer(await _repeated(call, cycle) or _failed(cycle.form, LEASE_OVER))
     except VersionConflict:

@@ -8,14 +8,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
+from forebay.api.queen.ephemeral import Rings
+from forebay.api.queen.firing import Firing
 from forebay.api.queen.hands import Hands
 from forebay.api.queen.lapsing import Lapsing
+from forebay.api.queen.lending import Lending
 from forebay.api.queen.maintenance import Maintenance
 from forebay.api.queen.names import queue_name
 from forebay.api.queen.options import Facts, creation_of, facts_of
@@ -24,14 +28,16 @@ from forebay.api.queen.room import Room
 from forebay.api.queen.samples import Samples
 from forebay.api.queen.sealing import Seal
 from forebay.api.queen.seen import Seen
+from forebay.api.queen.spooled import creation_by
 from forebay.api.queen.state import Reads
-from forebay.api.queen.subscriptions import Subscriptions, subscription_of
+from forebay.api.queen.stripes import Stripes
+from forebay.api.queen.subscriptions import Subscription, Subscriptions, subscription_of
 from forebay.api.queen.tally import Tally
 from forebay.api.queen.windows import Windows
 from forebay.log.values import Group, Queue, Start, Stats
-from forebay.model import Rejected, Unavailable, UnknownQueue
+from forebay.model import Block, Rejected, Unavailable, UnknownQueue
 from forebay.store.store import LogStore
-from forebay.store.values import Task
+from forebay.store.values import DEFAULT_GROUP, Task, Ticket
 
 if TYPE_CHECKING:
     from forebay.api.context import Context
@@ -51,7 +57,9 @@ class Desk:
         self.hands = Hands()
         self.abandoned = Abandoned(self.hands, self._release)
         self.lapsing = Lapsing(self.hands, self._release, context.clock)
+        self.lending = Lending(lambda: self.store.log, context.clock)
         self.reads = Reads()
+        self.stripes = Stripes()
         self.maintenance = Maintenance(context)
         self.room = Room(self._ledger)
         self.windows = Windows(context.clock)
@@ -59,9 +67,12 @@ class Desk:
         self.tally = Tally()
         self.samples = Samples(lambda: look(context), self.tally, context.clock, self.census.stats)
         self.seen = Seen()
+        self.firing = Firing(self)
+        self.rings = Rings(context)
         self._facts: dict[int, tuple[Queue, Facts]] = {}
         self._used: set[str] = set()
-        self._groups: set[tuple[int, str]] = set()
+        self._groups: dict[tuple[int, str], tuple[bool, float]] = {}
+        """Groups that are there: whether they want the newest message only, and until when that is known."""
         self._listed: list[Queue] = []
         self._listed_at = -_LIST_SECONDS
         self._created = asyncio.Event()
@@ -70,10 +81,12 @@ class Desk:
     def store(self) -> LogStore:
         """The store, or Unavailable."""
         store = self.context.store
-        assert isinstance(store, LogStore), "a server works on a log"
+        if not isinstance(store, LogStore):
+            text = "the store behind this server has no log that Queen's format could stand on"
+            raise Unavailable(text, hint="serve a log: sqlite:///, postgresql:// or memory://")
         return store
 
-    async def _release(self, tasks: Sequence[Task]) -> None:
+    async def _release(self, tasks: Sequence[Task | Ticket]) -> None:
         await self.store.release(tasks)
 
     async def _ledger(self) -> Stats:
@@ -104,16 +117,19 @@ class Desk:
         found = await self.queue(text)
         return found if found is not None else await self.create(text, Facts())
 
-    async def target(self, text: str) -> Facts:
-        """What is kept of the queue that a client pushes to, which is made when it isn't there."""
+    async def target(self, text: str) -> Facts | None:
+        """What is kept of the queue that a client pushes to, which is made when it isn't there.
+
+        None while the log is away, and nobody knows: the push goes to the spool, under the queue's name.
+        """
         try:
             return self.facts(await self.require(text))
         except Unavailable:
-            return Facts()  # the push goes to the spool, under the queue's name
+            return None
 
-    def creation(self, name: str) -> dict[str, Any] | None:
-        """What a queue is told that was deleted while somebody pushed to it here."""
-        return creation_of(Facts()) if name in self._used else None
+    def creation(self, name: str, block: Block) -> dict[str, Any] | None:
+        """What a queue is told that has to be made for a block, as it was deleted, or never made."""
+        return creation_of(Facts()) if name in self._used else creation_by(name, block)
 
     async def create(self, text: str, facts: Facts) -> Queue:
         """Make a queue, or return the one that is there."""
@@ -131,8 +147,13 @@ class Desk:
             return False
         existed = await self.store.delete_queue(queue.name)
         self._listed_at = -_LIST_SECONDS
-        await self.directory.forget(queue.number)
+        # One that is made again under this name has its number, too.
+        for number, group in [known for known in self._groups if known[0] == queue.number]:
+            self._groups.pop((number, group), None)
+            self.hands.forget(number, group)
+        await self.directory.forget(queue.number, self.context.clock.now())
         await self.subscriptions.forget_queue(queue.number)
+        await self.firing.forget(queue.number)
         return existed
 
     async def wait_for_queues(self, seconds: float) -> None:
@@ -166,27 +187,40 @@ class Desk:
 
     # Groups
 
-    async def join(self, queue: Queue, group: str, start: Start) -> None:
-        """Have a group, by its name as we keep it; one that is there goes on where it was."""
-        if (queue.number, group) in self._groups:
-            return
-        if await self.group(queue, group) is None:
-            await self._begin(queue, group, start)
-        self._groups.add((queue.number, group))
+    async def join(self, queue: Queue, group: str, start: Start, *, conflation: bool = False) -> bool:
+        """Have a group, by its name as we keep it; one that is there goes on where it was, and as it is.
 
-    async def _begin(self, queue: Queue, group: str, start: Start) -> None:
+        Whether it wants the newest message of a partition only.
+        """
+        policy, until = self._groups.get((queue.number, group), (False, 0.0))
+        if monotonic() < until:
+            return policy
+        if await self.group(queue, group) is None:
+            kept: Subscription | None = await self._begin(queue, group, start, conflation=conflation)
+        else:
+            kept = (await self.subscriptions.find([(queue.number, group)])).get((queue.number, group))
+        policy = kept is not None and kept.conflation
+        # Who makes a group writes down how it is a moment later.
+        is_sure = kept is not None or group == DEFAULT_GROUP
+        self._groups[queue.number, group] = (policy, inf if is_sure else monotonic() + _LIST_SECONDS)
+        return policy
+
+    async def _begin(self, queue: Queue, group: str, start: Start, *, conflation: bool) -> Subscription:
         """Make a group: where one of its name had begun, if that was kept."""
-        kept = await self.subscriptions.find([(queue.number, group)])
-        if kept:
-            start = kept[queue.number, group].start
-        made = await self.store.create_group(queue.name, group, start)
-        if not kept:
-            began = subscription_of(start, made.start, self.context.clock.now())
-            await self.subscriptions.keep(queue.number, group, began)
+        kept = (await self.subscriptions.find([(queue.number, group)])).get((queue.number, group))
+        made = await self.store.create_group(queue.name, group, start if kept is None else kept.start)
+        if kept is not None:
+            return kept
+        began = subscription_of(start, made.start, self.context.clock.now(), conflation=conflation)
+        return await self.subscriptions.begin(queue.number, group, began)
+
+    def conflates(self, queue: Queue, group: str) -> bool:
+        """Whether a group that was joined wants the newest message of a partition only."""
+        return self._groups.get((queue.number, group), (False, 0.0))[0]
 
     def forget_group(self, queue: Queue, group: str) -> None:
         """A group is gone, and its leases with it."""
-        self._groups.discard((queue.number, group))
+        self._groups.pop((queue.number, group), None)
         self.hands.forget(queue.number, group)
 
     async def group(self, queue: Queue, group: str) -> Group | None:

@@ -16,6 +16,7 @@ from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
+from forebay.api.queen.census import is_used, waiting_of
 from forebay.api.queen.identity import partition_uuid
 from forebay.api.queen.names import group_name, shown_group, shown_partition, shown_queue
 from forebay.api.queen.reading import Query
@@ -97,7 +98,7 @@ async def one_group(call: Call) -> Answer:
     async for queue, stats in groups_of(call, name):
         workers = _workers(await call.desk.store.leased(queue.name, name))
         lanes = [lane async for lane in lanes_of(call, queue, stats, limit, idle=True)]
-        await call.desk.directory.enter(queue.number, [lane.partition for lane in lanes])
+        await call.desk.directory.enter(queue, [lane.partition for lane in lanes])
         shown[shown_queue(queue.name)] = {
             "partitions": [
                 {
@@ -129,7 +130,7 @@ async def lagging(call: Call) -> Answer:
                 found.append((lane.lag_seconds(now), queue, lane, row))
     longest = heapq.nlargest(LISTED_MAX, found, key=itemgetter(0))
     for _, queue, lane, _ in longest:
-        await call.desk.directory.enter(queue.number, [lane.partition])
+        await call.desk.directory.enter(queue, [lane.partition])
     return Answer([row for *_, row in longest])
 
 
@@ -168,19 +169,9 @@ def is_shown(stats: GroupStats) -> bool:
     return stats.group.name != DEFAULT_GROUP or is_used(stats)
 
 
-def is_used(stats: GroupStats) -> bool:
-    """Whether somebody takes for a group, or did: something was brought from the log for it."""
-    return stats.accepted > stats.ready
-
-
 def has_taken(stats: GroupStats) -> bool:
     """Whether somebody has had messages of a group."""
     return stats.accepted > stats.ready + stats.held - stats.handed
-
-
-def waiting_of(stats: GroupStats) -> int:
-    """What a group has not finished, and nobody has."""
-    return stats.ready + stats.held + stats.deferred - stats.handed
 
 
 async def lanes_of(

@@ -9,12 +9,13 @@ is settled, when the message goes out again, and some time after its deadline.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
 from forebay.store.values import Task
 
+_DEADLINES_SPARE: Final = 1_000
 _GRACE_US: Final = 60_000_000
 """So long after its deadline a lease is remembered, so that who comes late is told so."""
 
@@ -47,6 +48,11 @@ class Hands:
         self._by_place: dict[Place, Hand] = {}
         self._deadlines: list[tuple[int, str]] = []
 
+    @property
+    def leases(self) -> Mapping[str, Hand]:
+        """What is out, by lease."""
+        return self._by_lease
+
     def __len__(self) -> int:
         return len(self._by_place)
 
@@ -62,7 +68,7 @@ class Hands:
             key = (place.queue, place.partition)
             hand.by_partition[key] = hand.by_partition.get(key, 0) + 1
         self._by_lease[lease] = hand
-        heapq.heappush(self._deadlines, (deadline, lease))
+        self._end_at(deadline, lease)
 
     def find(self, place: Place, lease: str | None) -> Task | None:
         """The task at a place, if it is out under this lease, or under any if none is named."""
@@ -98,7 +104,14 @@ class Hands:
         hand = self._by_lease.get(lease)
         if hand is not None:
             hand.deadline = deadline
-            heapq.heappush(self._deadlines, (deadline, lease))
+            self._end_at(deadline, lease)
+
+    def _end_at(self, deadline: int, lease: str) -> None:
+        """Look at a lease at its deadline; those that are settled before are left out in time."""
+        heapq.heappush(self._deadlines, (deadline, lease))
+        if len(self._deadlines) > 2 * len(self._by_lease) + _DEADLINES_SPARE:
+            self._deadlines = [(hand.deadline, lease) for lease, hand in self._by_lease.items()]
+            heapq.heapify(self._deadlines)
 
     def counted(self, queues: Collection[int]) -> tuple[int, int]:
         """How many leases have something of these queues, and how many partitions under them."""

@@ -82,7 +82,7 @@ async def list_messages(call: Call) -> Answer:
         found += [one async for one in _matching(call, queue, wanted, limit + offset)]
     newest = heapq.nlargest(limit + offset, found, key=lambda one: (one[0].created_at, one[0].id))
     for seen, _ in newest[offset:]:
-        await call.desk.directory.enter(seen.queue.queue.number, [seen.message.partition])
+        await call.desk.directory.enter(seen.queue.queue, [seen.message.partition])
     deadlines = await _deadlines(call, newest[offset:])
     pairs = [modes(queue.groups) for queue in queues]
     mode = (any(pair[0] for pair in pairs), max((pair[1] for pair in pairs), default=0))

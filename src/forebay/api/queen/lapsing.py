@@ -12,12 +12,12 @@ from __future__ import annotations
 import asyncio
 import heapq
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from typing import Final
 
 from forebay.api.queen.hands import Hands, Place
 from forebay.model import Clock, ForebayError
-from forebay.store.values import Task
+from forebay.store.values import Task, Ticket
 
 PREFIX: Final = "streams."
 """What the group of a stream begins with, unless its user says otherwise."""
@@ -26,7 +26,8 @@ MARGIN_SECONDS: Final = 0.25
 _SHARE: Final = 10
 _SECOND: Final = 1_000_000
 _GROUPS_MAX: Final = 10_000
-Release = Callable[[Sequence[Task]], Awaitable[None]]
+_LEASES_SPARE: Final = 1_000
+Release = Callable[[Sequence[Task | Ticket]], Awaitable[None]]
 
 
 class Lapsing:
@@ -64,6 +65,9 @@ class Lapsing:
         now = self._clock.now()
         margin = min(round(MARGIN_SECONDS * _SECOND), max(0, deadline - now) // _SHARE)
         heapq.heappush(self._leases, (deadline - margin, lease, deadline))
+        if len(self._leases) > 2 * len(self._hands.leases) + _LEASES_SPARE:
+            self._leases = [entry for entry in self._leases if entry[1] in self._hands.leases]
+            heapq.heapify(self._leases)
         self._wait()
 
     def _wait(self) -> None:
@@ -87,7 +91,7 @@ class Lapsing:
                 self.give_back(hand.tasks)
         self._wait()
 
-    def give_back(self, tasks: dict[Place, Task]) -> None:
+    def give_back(self, tasks: Mapping[Place, Task | Ticket]) -> None:
         """Give tasks back, unused."""
         left = dict(tasks)
         self._hands.settled(left)
@@ -95,7 +99,7 @@ class Lapsing:
         self._jobs.add(job)
         job.add_done_callback(self._jobs.discard)
 
-    async def _give(self, tasks: Sequence[Task]) -> None:
+    async def _give(self, tasks: Sequence[Task | Ticket]) -> None:
         try:
             await self._release(tasks)
         except ForebayError:

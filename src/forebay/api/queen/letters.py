@@ -130,7 +130,7 @@ async def _shown(call: Call, letter: DeadLetter, queue: Queue, group: Group) -> 
     message = _message(letter)
     partition = "" if message is None else message.partition
     transaction = None if message is None else message.transaction_id
-    await call.desk.directory.enter(queue.number, [partition])
+    await call.desk.directory.enter(queue, [partition])
     block = (await call.desk.store.log.find(letter.message_id)).block
     return {
         "id": message_uuid(letter.message_id),

@@ -13,13 +13,11 @@ import logging
 from typing import TYPE_CHECKING, Any, Final, Literal
 
 from forebay.api.answers import Answer
-from forebay.api.queen.messages import is_made_here
-from forebay.api.queen.options import Facts, creation_of
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso_or_none
 from forebay.log.values import Record
-from forebay.model import Block, ForebayError, Rejected
+from forebay.model import ForebayError, Rejected
 
 if TYPE_CHECKING:
     from forebay.api.calls import Call
@@ -60,12 +58,8 @@ class Maintenance:
         """Hold back what would be replayed, before the log is opened."""
         failover = self._context.failover
         if failover is not None:
-            failover.create_by(self._creation)
+            failover.create_by(self._context.desk.creation)
             failover.hold(UNKNOWN)
-
-    def _creation(self, name: str, block: Block) -> dict[str, Any] | None:
-        """What a queue is told that has to be made for a block that was spooled."""
-        return creation_of(Facts()) if is_made_here(block) else self._context.desk.creation(name)
 
     async def look(self) -> None:
         """See how the switches stand; while the log is away they stay as they are."""

@@ -7,22 +7,23 @@ from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.census import leading
 from forebay.api.queen.hands import transaction_of
 from forebay.api.queen.identity import message_uuid, partition_uuid
 from forebay.api.queen.names import shown_partition, shown_queue
 from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.rows import queue_for
+from forebay.api.queen.standing import modes, shown_status
 from forebay.api.queen.times import iso
-from forebay.log.values import QueueStats, Standing
+from forebay.log.values import QueueStats
 from forebay.model import Corrupt, Message, pack, sequence_of
+from forebay.store.whereabouts import state_of
 
 _LIMIT_MAX: Final = 200
 
 
 async def newest(call: Call) -> Answer:
-    """Messages, the newest first, and where each is for the group by which its queue is shown.
+    """Messages, the newest first, and how each stands.
 
     Each of them is looked up by itself, so there are few.
     """
@@ -30,7 +31,9 @@ async def newest(call: Call) -> Answer:
     limit, offset = query.number("limit", 50, least=1, most=_LIMIT_MAX), query.number("offset", 0)
     end = found.next - offset
     begin = max(found.floor, end - limit)
-    rows = [await _row(call, found, *one) for one in await _read(call, found, begin, end)]
+    seen = await _read(call, found, begin, end)
+    await call.desk.directory.enter(found.queue, {message.partition for _, message, _ in seen})
+    rows = [await _row(call, found, *one) for one in seen]
     return Answer(rows[::-1])
 
 
@@ -56,9 +59,8 @@ async def _row(
 ) -> dict[str, Any]:
     id, queue = pack(found.queue.number, sequence), shown_queue(found.queue.name)
     where = await call.desk.store.log.find(id)
-    group = leading(found)
-    number = None if group is None else group.group.number
-    standing = next((one for one in where.standings if one.group.number == number), None)
+    states = {one.group.name: state_of(id, one, where, message) for one in where.standings}
+    has_queue_mode, _ = modes(found.groups)
     partition = shown_partition(message.partition)
     return {
         "id": message_uuid(id),
@@ -67,20 +69,9 @@ async def _row(
         "queuePath": f"{queue}/{partition}",
         "queue": queue,
         "partition": partition,
-        "status": status_of(standing),
+        "status": shown_status(states, has_queue_mode)["status"],
         "createdAt": iso(created_at),
     }
-
-
-def status_of(standing: Standing | None) -> str:
-    """Where a message is for a group, in Queen's words."""
-    if standing is None:
-        return "pending"
-    if standing.letter is not None and standing.letter.state == "dead":
-        return "dead_letter"
-    if standing.claim is not None:
-        return "processing" if standing.claim.handed else "pending"
-    return "completed" if standing.claimed else "pending"
 
 
 ROUTES: Final = (

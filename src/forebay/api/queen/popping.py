@@ -10,112 +10,61 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import replace
 from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.bodies import Gone
 from forebay.api.calls import Call
+from forebay.api.queen.conflating import AT_ONCE, Conflating, echo
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.hands import transaction_of
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import SEALED, shown_data, shown_headers
 from forebay.api.queen.names import (
-    group_name,
-    partition_name,
     queue_name,
     shown_group,
     shown_partition,
     shown_queue,
 )
-from forebay.api.queen.reading import Query
 from forebay.api.queen.routes import queen_route
-from forebay.api.queen.times import iso, parse_time
-from forebay.api.routes.taking import waited
-from forebay.log.values import Queue, Start
-from forebay.model import Corrupt, ForebayError, Rejected, UnknownGroup, UnknownQueue, queue_of
+from forebay.api.queen.times import iso
+from forebay.api.queen.wishes import Wish, wish_of
+from forebay.api.waiting import waited
+from forebay.log.values import Queue
+from forebay.model import Corrupt, ForebayError, LeaseLost, Rejected, UnknownGroup, UnknownQueue, queue_of
 from forebay.store.values import Burial, Task
 
-AUTOPILOT_BATCH: Final = 200
-AUTOPILOT_PARTITIONS: Final = 50
-"""What a client gets that leaves it to the server."""
-PARTITIONS_MAX: Final = 10_000
 QUEUES_MAX: Final = 100
+"""For so many queues of a namespace one waits; of others one hears when it is looked again."""
 _SLICE_SECONDS: Final = 2.0
 """So long somebody waits for queues of a namespace before looking whether there are more of them."""
+_STALE_BATCH: Final = 1_000
+"""So many are taken at once where nobody wants what comes first any more."""
 _SECOND: Final = 1_000_000
-
-
-@dataclass(frozen=True, slots=True)
-class Wish:
-    """What a pop asks for."""
-
-    queue: str | None
-    """As the client calls it."""
-    partition: str | None
-    """As we keep it."""
-    namespace: str | None
-    task: str | None
-    group: str
-    """As we keep it."""
-    start: Start
-    batch: int
-    partitions: int
-    wait_seconds: float
-    auto_ack: bool
-    autopilot: bool
 
 
 async def pop(call: Call) -> Answer:
     """Pop from a queue, or by namespace and task."""
-    wish = _wish(call)
+    wish = wish_of(call)
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         call.desk.tally.empty(queues)
-        return Answer(_nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop))
-    return Answer(await _answer(call, wish, tasks, payloads, queues))
+        nothing = _nothing(wish, found=bool(queues), paused=call.desk.maintenance.pop)
+        return Answer({**nothing, **_echo(call, wish, queues)})
+    answer = await _answer(call, wish, tasks, payloads, queues)
+    return Answer({**answer, **_echo(call, wish, queues)})
 
 
-def _wish(call: Call) -> Wish:
-    query, limits = Query(call), call.context.settings.limits
-    autopilot = query.flag("autopilot")
-    named = call.params.get("partition")
-    wait = query.number("timeout", 30_000) / 1000 if query.flag("wait") else 0.0
-    if wait and call.context.draining.is_set():
-        wait = 0.0
-    queue = call.params.get("queue")
-    namespace, task = query.text("namespace"), query.text("task")
-    if queue is None and namespace is None and task is None:
-        raise Rejected("queue, namespace or task is required", hint="name one of them")
-    batch = query.number("batch", AUTOPILOT_BATCH if autopilot else 1, least=1, most=limits.take_count_max)
-    widest = AUTOPILOT_PARTITIONS if autopilot else 1
-    return Wish(
-        queue,
-        None if named is None else partition_name(named),
-        namespace,
-        task,
-        group_name(query.text("consumerGroup")),
-        _start(query.text("subscriptionMode"), query.text("subscriptionFrom"), call.context.clock.now()),
-        batch,
-        query.number("partitions", widest, least=1, most=PARTITIONS_MAX),
-        min(wait, limits.wait_seconds_max),
-        query.flag("autoAck"),
-        autopilot,
-    )
-
-
-def _start(mode: str | None, since: str | None, now: int) -> Start:
-    """Where a group begins that isn't there yet."""
-    if since is not None and since.lower() not in ("now", "all", "beginning", "earliest"):
-        return min(parse_time(since, "subscriptionFrom"), now)
-    is_new = (mode or "").lower() in ("new", "new-only") or (since or "").lower() == "now"
-    return "latest" if is_new else "earliest"
+def _echo(call: Call, wish: Wish, queues: dict[int, Queue]) -> dict[str, Any]:
+    """What is said of conflation."""
+    return echo(wish.conflation, [call.desk.conflates(queue, wish.group) for queue in queues.values()])
 
 
 async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[int, Queue]]:
     """Take tasks, waiting for the first, with their payloads; the queues that were asked, by number."""
     desk, clock = call.desk, asyncio.get_running_loop().time
-    deadline = clock() + wish.wait_seconds
+    deadline, most = clock() + wish.wait_seconds, wish.batch
     call.wait_longer(wish.wait_seconds)
     while True:
         left = deadline - clock()
@@ -128,12 +77,13 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
         elif not queues and left > 0:
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
-            tasks = await _take(call, wish, queues, left)
-            kept, payloads = await _usable(desk, queues, tasks)
+            tasks = await _take_twice(call, replace(wish, batch=most), queues, left)
+            kept, payloads = await _usable(desk, wish, queues, tasks)
             if kept:
                 return kept, payloads, {queue.number: queue for queue in queues}
-            if tasks:
-                continue  # all that came was buried: there may be more
+            if tasks:  # all that came was buried: there may be more, and much more
+                most = min(4 * most, max(most, _STALE_BATCH))
+                continue
         if deadline <= clock() or call.context.draining.is_set():
             return [], [], {queue.number: queue for queue in queues}
 
@@ -161,48 +111,74 @@ async def _queues(call: Call, wish: Wish) -> list[Queue]:
     chosen = []
     for queue in await desk.queues():
         facts = desk.facts(queue)
-        if wish.namespace in (None, facts.namespace) and wish.task in (None, facts.task):
+        is_meant = wish.namespace in (None, facts.namespace) and wish.task in (None, facts.task)
+        if is_meant and call.key.covers(queue.name):
             chosen.append((-facts.options.priority, queue.number, queue))
-    return [queue for *_, queue in sorted(chosen)[:QUEUES_MAX] if call.key.covers(queue.name)]
+    return [queue for *_, queue in sorted(chosen)]
+
+
+async def _take_twice(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
+    """Take tasks, also when queue or group was deleted, here or by another server, and is made again."""
+    for _ in range(2):
+        try:
+            return await _take(call, wish, queues, left)
+        except (UnknownGroup, UnknownQueue):
+            for queue in queues:
+                call.desk.forget_group(queue, wish.group)
+    if left > 0:  # until it is known here that it is gone
+        await _patiently(call, call.desk.wait_for_queues(left))
+    return []
 
 
 async def _take(call: Call, wish: Wish, queues: Sequence[Queue], left: float) -> list[Task]:
-    desk = call.desk
-    try:
-        for queue in queues:
-            await desk.join(queue, wish.group, wish.start)
-        for queue in queues[:-1] if len(queues) > 1 else ():
-            if tasks := await _get(call, wish, [queue], 0.0):
-                return tasks
-        seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
-        return await _get(call, wish, queues, seconds)
-    except (UnknownGroup, UnknownQueue):  # another server deleted it
-        for queue in queues:
-            desk.forget_group(queue, wish.group)
-        return []
+    for queue in queues:
+        conflation = wish.conflation and _is_in_order(queue, wish)
+        await call.desk.join(queue, wish.group, wish.start, conflation=conflation)
+    for queue in queues if len(queues) > QUEUES_MAX else queues[:-1]:
+        if tasks := await _get(call, wish, [queue], 0.0):
+            return tasks
+    seconds = max(0.0, left if len(queues) == 1 else min(left, _SLICE_SECONDS))
+    return await _get(call, wish, queues[:QUEUES_MAX], seconds)
 
 
 async def _get(call: Call, wish: Wish, queues: Sequence[Queue], seconds: float) -> list[Task]:
     one = queues[0] if len(queues) == 1 else None
-    is_ordered = one is not None and one.settings.ordered
+    is_ordered = all(queue.settings.ordered for queue in queues)
     if wish.partition is not None and not is_ordered:
         text = f"queue {wish.queue!r} has no order of its own, so it isn't taken by partition"
         raise Rejected(text, hint="take from the whole queue")
+    conflating = {queue.number: queue for queue in queues if call.desk.conflates(queue, wish.group)}
+    newest = len(conflating) == len(queues)
+    partitions = min(wish.partitions, wish.batch) if newest else wish.partitions
     taking = call.desk.store.get_task(
         [queue.name for queue in queues] if one is None else one.name,
-        wish.batch,
+        AT_ONCE if newest else wish.batch,
         group=wish.group,
         worker=_worker(call),
         wait_seconds=seconds,
         partition=wish.partition,
-        partitions_max=wish.partitions,
+        partitions_max=partitions if is_ordered else None,
     )
-    if seconds <= 0:
-        return await taking
+    tasks = await (taking if seconds <= 0 else _patient(call, taking, queues, seconds))
+    if not conflating:
+        return tasks
+    return await Conflating(call, wish.group, _worker(call), conflating).newest(tasks)
+
+
+async def _patient(call: Call, taking: Any, queues: Sequence[Queue], seconds: float) -> list[Task]:
+    """Wait for tasks, unless pops are paused meanwhile."""
     job = asyncio.create_task(taking)
     call.desk.maintenance.interrupts(job)
     with call.desk.tally.parked([queue.number for queue in queues]):
         return await waited(call, job, seconds)
+
+
+def _is_in_order(queue: Queue, wish: Wish) -> bool:
+    """Whether a queue has partitions that can have a newest message."""
+    if not queue.settings.ordered and wish.queue is not None:
+        text = f"queue {wish.queue!r} has no order of its own, so it has no newest messages"
+        raise Rejected(text, hint="take from it without conflation")
+    return queue.settings.ordered
 
 
 def _worker(call: Call) -> str:
@@ -211,15 +187,33 @@ def _worker(call: Call) -> str:
 
 
 async def _usable(
-    desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]
+    desk: Desk, wish: Wish, queues: Sequence[Queue], tasks: Sequence[Task]
 ) -> tuple[list[Task], list[bytes]]:
     """Tasks that somebody still wants, with their payloads; what can't be had otherwise goes back."""
     try:
-        return await _opened(desk, await _without_stale(desk, queues, tasks))
+        wanted = await _without_stale(desk, queues, tasks)
+        if len(wanted) > wish.batch:
+            with suppress(LeaseLost):
+                await desk.store.release(wanted[wish.batch :])
+        kept, payloads = await _opened(desk, wanted[: wish.batch])
+        for queue in queues:
+            await desk.directory.enter(queue, {t.partition for t in kept if t.queue_num == queue.number})
+        return await _acked(desk, kept, payloads) if wish.auto_ack and kept else (kept, payloads)
     except BaseException:
         with suppress(ForebayError):
             await desk.store.release(tasks)
         raise
+
+
+async def _acked(desk: Desk, tasks: list[Task], payloads: list[bytes]) -> tuple[list[Task], list[bytes]]:
+    """Settle tasks; those that were, which nobody else will get: of others, somebody took the lease away."""
+    try:
+        await desk.store.done_task(tasks)
+    except LeaseLost as error:
+        lost = set(error.ids)
+        kept = [pair for pair in zip(tasks, payloads, strict=True) if pair[0].id not in lost]
+        return [task for task, _ in kept], [payload for _, payload in kept]
+    return tasks, payloads
 
 
 async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Task]) -> list[Task]:
@@ -261,6 +255,16 @@ def _nothing(wish: Wish, *, found: bool, paused: bool) -> dict[str, Any]:
     return answer
 
 
+async def _lent(desk: Desk, lease: str, tasks: Sequence[Task]) -> None:
+    """Tell other servers what a stream was given, or give it back."""
+    try:
+        await desk.lending.note(lease, tasks)
+    except BaseException:
+        with suppress(ForebayError):
+            await desk.store.release(tasks)
+        raise
+
+
 async def _answer(
     call: Call, wish: Wish, tasks: Sequence[Task], payloads: Sequence[bytes], queues: dict[int, Queue]
 ) -> dict[str, Any]:
@@ -268,16 +272,9 @@ async def _answer(
     by_queue: dict[int, set[str]] = {}
     for task in tasks:
         by_queue.setdefault(task.queue_num, set()).add(task.partition)
-    try:
-        for number, partitions in by_queue.items():
-            await desk.directory.enter(number, partitions)
-        if wish.auto_ack:
-            await desk.store.done_task(tasks)
-    except BaseException:
-        with suppress(ForebayError):
-            await desk.store.release(tasks)
-        raise
     lease = "" if wish.auto_ack else fresh_uuid()
+    if lease and desk.lapsing.is_stream(wish.group):
+        await _lent(desk, lease, tasks)
     if lease:
         desk.hands.prune(call.context.clock.now())
         desk.hands.give(lease, wish.group, tasks)

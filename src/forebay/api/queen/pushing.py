@@ -7,8 +7,9 @@ the first message's id, and nothing is written; nothing is written when any item
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
-from contextlib import suppress
+from collections import Counter
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,13 +18,15 @@ from msgspec import UNSET, UnsetType
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
+from forebay.api.queen.framing import framed_push, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.messages import PushItem, headers_of
 from forebay.api.queen.names import partition_name, queue_name
-from forebay.api.queen.reading import Body, read
+from forebay.api.queen.options import Options
+from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
-from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, queue_of
+from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, check_block, queue_of
 from forebay.model.limits import check_text
 
 ITEMS_MAX: Final = 50_000
@@ -50,29 +53,54 @@ class Piece:
     partition: str
     indexes: list[int]
     messages: list[Message]
+    block: Block
+    """The same as it is written."""
 
 
 async def push(call: Call) -> Answer:
     """Push items."""
-    form = await read(call, PushForm)
-    if isinstance(form.items, UnsetType):
-        raise Rejected("items array is required", hint='send {"items": [{"queue": "q", "payload": 1}]}')
+    items, counts = await _read(call)
     desk = call.desk
-    pieces = await pieces_of(call, form.items)
-    numbers = await enter(desk, pieces)
+    pieces = await pieces_of(call, items)
+    await enter(desk, pieces)
     few = asyncio.Semaphore(_AT_ONCE)
     appends = (_append(desk, piece, few, alone=len(pieces) == 1) for piece in pieces)
     answers = await asyncio.gather(*appends, return_exceptions=True)
-    results: list[Any] = [None] * len(form.items)
+    results: list[Any] = [None] * len(items)
     for piece, answer in zip(pieces, answers, strict=True):
         if isinstance(answer, Full):
             _refuse(results, piece, answer.message)
             continue
         if isinstance(answer, BaseException):
             raise answer
-        _fill(results, piece, numbers[piece.queue], answer)
+        _fill(results, piece, answer)
         count(call, answer)
-    return Answer(results, status=201)
+    return Answer(_counts(results) if counts else results, status=201)
+
+
+async def _read(call: Call) -> tuple[list[PushItem], bool]:
+    """What is pushed, and whether numbers are enough for an answer."""
+    body = await call.body()
+    if is_framed(body):
+        most = call.context.settings.limits.body_bytes_max
+        framed = framed_push(body, bytes_max=most, items_max=ITEMS_MAX)
+        call.reserve(framed.unpacked)
+        return framed.items, framed.counts
+    form = parse(body, PushForm)
+    if isinstance(form.items, UnsetType):
+        raise Rejected("items array is required", hint='send {"items": [{"queue": "q", "payload": 1}]}')
+    return form.items, False
+
+
+def _counts(results: Sequence[Any]) -> dict[str, int]:
+    """How many items went which way; what is buffered is as good as queued."""
+    found = Counter(result["status"] for result in results)
+    return {
+        "count": len(results),
+        "queued": found["queued"] + found["buffered"],
+        "duplicate": found["duplicate"],
+        "error": found["failed"],
+    }
 
 
 async def pieces_of(call: Call, items: Sequence[PushItem]) -> list[Piece]:
@@ -90,15 +118,21 @@ async def pieces_of(call: Call, items: Sequence[PushItem]) -> list[Piece]:
     for (shown, partition), indexes in found.items():
         messages = await _messages(call, shown, partition, [items[i] for i in indexes])
         for begin, end in _cuts(messages):
-            pieces.append(Piece(queue_name(shown), shown, partition, indexes[begin:end], messages[begin:end]))
+            part = messages[begin:end]
+            block = Block.of(part, created_at=call.context.clock.now())
+            pieces.append(Piece(queue_name(shown), shown, partition, indexes[begin:end], part, block))
+    for piece in pieces if len(pieces) > 1 else ():
+        check_block(piece.block, call.context.limits)
     return pieces
 
 
 async def _messages(call: Call, shown: str, partition: str, items: Sequence[PushItem]) -> list[Message]:
     desk, producer = call.desk, call.key.subject
-    options = (await desk.target(shown)).options
+    facts = await desk.target(shown)
+    options = Options() if facts is None else facts.options
     payloads = [item.data() for item in items]
-    sealed = options.encryption_enabled
+    # Where nobody can say whether a queue is encrypted, it is taken to be: who pops opens what is sealed.
+    sealed = options.encryption_enabled if facts is not None else desk.context.seal is not None
     if sealed:
         payloads = desk.seal().seal_batch(payloads)
     begins = desk.windows.begin(queue_name(shown), partition, options)
@@ -126,46 +160,45 @@ def _cuts(messages: Sequence[Message]) -> list[tuple[int, int]]:
     return [*cuts, (begin, len(messages))]
 
 
-async def make_room(desk: Desk, pieces: Sequence[Piece]) -> None:
-    """Make sure that queues with a `maxSize` have room for pieces; Full when not."""
+@asynccontextmanager
+async def room_for(desk: Desk, pieces: Sequence[Piece]) -> AsyncIterator[None]:
+    """Have room for pieces while they are written, in queues with a `maxSize`; Full when there is none."""
+    counts: dict[str, int] = {}
     for piece in pieces:
-        try:
-            queue = await desk.store.known_queue(piece.queue)
-        except (UnknownQueue, Unavailable):
-            continue  # the log is away: the spool has bounds of its own
-        if limit := desk.facts(queue).options.max_size:
-            await desk.room.take(queue, limit, len(piece.messages))
+        counts[piece.queue] = counts.get(piece.queue, 0) + len(piece.messages)
+    async with AsyncExitStack() as stack:
+        for name, count in counts.items():
+            try:
+                queue = await desk.store.known_queue(name)
+            except (UnknownQueue, Unavailable):
+                continue  # the log is away: the spool has bounds of its own
+            if limit := desk.facts(queue).options.max_size:
+                await stack.enter_async_context(desk.room.take(queue, limit, count))
+        yield
 
 
 async def _append(desk: Desk, piece: Piece, few: asyncio.Semaphore, *, alone: bool) -> Appended:
     """Write a piece, or spool it; one that is alone and small may meet others."""
     context, merger = desk.context, desk.context.merger
-    await make_room(desk, [piece])
-    if alone and merger.takes(piece.messages):
-        merger.part(piece.queue)
-        _, appended = await merger.put(piece.queue, piece.messages)
-        return appended
-    async with few:
-        return await context.append(piece.queue, _block(desk, piece.messages))
+    async with room_for(desk, [piece]):
+        if alone and merger.takes(piece.messages):
+            merger.part(piece.queue)
+            _, appended = await merger.put(piece.queue, piece.messages)
+            return appended
+        async with few:
+            return await context.append(piece.queue, piece.block)
 
 
-async def enter(desk: Desk, pieces: Sequence[Piece]) -> dict[str, int]:
-    """Have all partitions in the directory; the numbers of queues, which are 0 where nobody knows them."""
+async def enter(desk: Desk, pieces: Sequence[Piece]) -> None:
+    """Have all partitions in the directory, of queues that are known."""
     partitions: dict[str, list[str]] = {}
     for piece in pieces:
         partitions.setdefault(piece.queue, []).append(piece.partition)
-    numbers = dict.fromkeys(partitions, 0)
     for name, mine in partitions.items():
         # While the log is away the push is spooled; who pops it enters it.
         with suppress(UnknownQueue, Unavailable):
             queue = await desk.store.known_queue(name)
-            await desk.directory.enter(queue.number, mine)
-            numbers[name] = queue.number
-    return numbers
-
-
-def _block(desk: Desk, messages: Sequence[Message]) -> Block:
-    return Block.of(messages, created_at=desk.context.clock.now())
+            await desk.directory.enter(queue, mine)
 
 
 def _refuse(results: list[Any], piece: Piece, error: str) -> None:
@@ -179,7 +212,7 @@ def _refuse(results: list[Any], piece: Piece, error: str) -> None:
         }
 
 
-def _fill(results: list[Any], piece: Piece, number: int, appended: Appended) -> None:
+def _fill(results: list[Any], piece: Piece, appended: Appended) -> None:
     if appended.where != "log":
         for index, message in zip(piece.indexes, piece.messages, strict=True):
             results[index] = {
@@ -192,7 +225,6 @@ def _fill(results: list[Any], piece: Piece, number: int, appended: Appended) -> 
                 "transaction_id": message.transaction_id,
             }
         return
-    partition_id = partition_uuid(number, piece.partition)
     rows = zip(piece.indexes, piece.messages, appended.ids(), strict=True)
     for place, (index, message, id) in enumerate(rows):
         is_duplicate = appended.known or place in appended.duplicates
@@ -201,7 +233,7 @@ def _fill(results: list[Any], piece: Piece, number: int, appended: Appended) -> 
             "transaction_id": message.transaction_id,
             "status": "duplicate" if is_duplicate else "queued",
             "message_id": message_uuid(id),
-            "partition_id": partition_id,
+            "partition_id": partition_uuid(queue_of(id), piece.partition),
             "trace_id": shown_trace(message),
             "queueName": piece.shown,
         }

@@ -29,8 +29,11 @@ def _decoder(form: Hashable) -> msgspec.json.Decoder[Any]:
 async def read(call: Call, form: type[T], *, optional: bool = False) -> T:
     """The body of a call by its form; Rejected says what is wrong in Queen's words where it has some."""
     body = await call.body()
-    if not body and optional:
-        body = b"{}"
+    return parse(b"{}" if not body and optional else body, form)
+
+
+def parse(body: bytes, form: type[T]) -> T:
+    """A body that was read, by its form."""
     if not body:
         raise Rejected("Empty request body", hint="send JSON")
     try:

@@ -102,7 +102,9 @@ async def subscribe(call: Call) -> Answer:
         if found is None and before is None:
             continue
         created = now if before is None else before.created_at
-        await desk.subscriptions.keep(queue.number, name, Subscription("timestamp", since, created))
+        conflation = before is not None and before.conflation
+        began = Subscription("timestamp", since, created, conflation=conflation)
+        await desk.subscriptions.keep(queue.number, name, began)
         updated += 1
         if found is not None and not has_taken(found[1]):
             await _seek(call, queue, found[1].group.name, since)

@@ -120,10 +120,12 @@ async def partitions(
     """
     group = leading(found)
     if group is None or not found.queue.settings.ordered:
+        await desk.directory.enter(found.queue, [""])
         return [_row(found, "", found.queue.created_at, counts_of(found))][:limit] if after is None else []
     seen = {lane.partition: lane for lane in await lanes(desk, group, after=after, limit=limit)}
     names = await _names(desk, found, after, limit)
     names = sorted(seen.keys() | names, key=str.encode)[:limit]
+    await desk.directory.enter(found.queue, names)
     made = await _made_at(desk, found.queue.number, names)
     return [_partition(found, group, name, seen.get(name), made.get(name)) for name in names]
 

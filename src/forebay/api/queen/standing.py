@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from forebay.api.queen.groups import is_used
+from forebay.api.queen.census import is_used
 from forebay.log.values import GroupStats
 from forebay.store.values import DEFAULT_GROUP
 

@@ -21,6 +21,8 @@ KEY_BYTES_MAX: Final = 900
 ROWS_MAX: Final = 100_000
 BYTES_MAX: Final = 64 << 20
 _SWEPT_MAX: Final = 100_000
+_PAGE: Final = 200
+"""Values that are read at once: each may be large."""
 _READS_MAX: Final = 10_000
 _KEYS_MAX: Final = 1_000_000
 _GENERATIONS: Final = 1 << 32
@@ -57,7 +59,7 @@ async def read_keys(log: Log, shard: Shard, keys: Sequence[str]) -> list[Kept]:
 async def read_all(log: Log, shard: Shard, prefix: str = "") -> AsyncIterator[Kept]:
     """All values whose keys begin like this; TooLarge rather than a part of them, which would be wrong."""
     begin, last, rows, size = shard.prefix + prefix, "", 0, 0
-    while page := await log.scan(SPACE, begin, after=last):
+    while page := await log.scan(SPACE, begin, after=last, limit=_PAGE):
         for kept in page:
             rows, size = rows + 1, size + len(kept.value)
             if rows > ROWS_MAX or size > BYTES_MAX:
@@ -70,8 +72,8 @@ async def read_all(log: Log, shard: Shard, prefix: str = "") -> AsyncIterator[Ke
 async def sweep(log: Log, query: str, generation: int) -> None:
     """Remove what is left of a query's earlier generations, up to a bound; the rest is for the next time."""
     current = Shard(query, generation, "").prefix[:-1]
-    for _ in range(0, _SWEPT_MAX, 1_000):
-        page = await log.scan(SPACE, f"{query}/")
+    for _ in range(0, _SWEPT_MAX, _PAGE):
+        page = await log.scan(SPACE, f"{query}/", limit=_PAGE)
         old = [Record(SPACE, kept.key) for kept in page if kept.key < current]
         if not old:
             return

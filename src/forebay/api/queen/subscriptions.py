@@ -10,7 +10,7 @@ from typing import Final, Literal
 
 import msgspec
 
-from forebay.log.seam import Log
+from forebay.log.seam import Log, VersionConflict
 from forebay.log.values import Position, Record, Start
 
 SPACE: Final = "queen.subscription"
@@ -32,6 +32,8 @@ class Subscription(msgspec.Struct, frozen=True):
     created_at: int
     position: int | None = None
     """The first sequence number; None where only a time is known."""
+    conflation: bool = False
+    """Whether the group wants only the newest message of a partition."""
 
     @property
     def start(self) -> Start:
@@ -41,12 +43,15 @@ class Subscription(msgspec.Struct, frozen=True):
         return "earliest" if self.timestamp is None else self.timestamp
 
 
-def subscription_of(start: Start, position: int | None, now: int) -> Subscription:
+def subscription_of(
+    start: Start, position: int | None, now: int, *, conflation: bool = False
+) -> Subscription:
     """What is kept of a group that was made just now."""
     if start == "latest":
-        return Subscription("new", now, now, position)
+        return Subscription("new", now, now, position, conflation)
     timestamp = start if isinstance(start, int) else None
-    return Subscription("all" if timestamp is None else "timestamp", timestamp, now, position)
+    mode: Mode = "all" if timestamp is None else "timestamp"
+    return Subscription(mode, timestamp, now, position, conflation)
 
 
 class Subscriptions:
@@ -71,6 +76,16 @@ class Subscriptions:
     async def keep(self, queue: int, group: str, subscription: Subscription) -> None:
         """Remember where a group began."""
         await self._log.commit(records=[Record(SPACE, _key(queue, group), _encode(subscription))])
+
+    async def begin(self, queue: int, group: str, subscription: Subscription) -> Subscription:
+        """Remember where a group began, unless another server did; what is kept."""
+        key = _key(queue, group)
+        try:
+            await self._log.commit(records=[Record(SPACE, key, _encode(subscription), version=0)])
+        except VersionConflict:
+            kept = await self.find([(queue, group)])
+            return kept.get((queue, group), subscription)
+        return subscription
 
     async def forget(self, queue: int, group: str) -> None:
         """Forget where a group began."""

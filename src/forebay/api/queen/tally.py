@@ -75,11 +75,12 @@ class Tally:
 
     def popped(self, tasks: Sequence[Task], now: int) -> None:
         """Messages were handed out."""
-        for task in tasks:
-            found, lag = self._of(task.queue_num), max(0, now - task.created_at)
-            found.popped += 1
-            found.lag_sum += lag
-            found.lag_max = max(found.lag_max, lag)
+        for queue in {task.queue_num for task in tasks}:
+            created = [task.created_at for task in tasks if task.queue_num == queue]
+            found = self._of(queue)
+            found.popped += len(created)
+            found.lag_sum += max(0, now * len(created) - sum(created))
+            found.lag_max = max(found.lag_max, now - min(created))
 
     def empty(self, queues: Iterable[int]) -> None:
         """A pop brought nothing."""
@@ -90,11 +91,14 @@ class Tally:
         """Messages of queues were acknowledged in one request: `done`, `buried`, or they come back."""
         for queue in {queue for queue, _ in outcomes}:
             self._of(queue).acks += 1
-        for queue, outcome in outcomes:
+        for (queue, outcome), count in Counter(outcomes).items():
             found = self._of(queue)
-            found.done += outcome == "done"
-            found.failed += outcome != "done"
-            found.buried += outcome == "buried"
+            if outcome == "done":
+                found.done += count
+            else:
+                found.failed += count
+            if outcome == "buried":
+                found.buried += count
 
     def evicted(self, queues: Iterable[int]) -> None:
         """Nobody took messages of these queues in time."""

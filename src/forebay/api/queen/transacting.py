@@ -15,14 +15,27 @@ from msgspec import UNSET, UnsetType
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.acking import LEASE_OVER, AckItem, Found, find, finished, verdicts_of
+from forebay.api.queen.acking import (
+    LEASE_OVER,
+    AckItem,
+    Found,
+    Verdicts,
+    find,
+    finished,
+    verdicts_of,
+)
+from forebay.api.queen.framing import framed_transaction, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
+from forebay.api.queen.judging import Judged, KvOp
+from forebay.api.queen.kv import Refused, apply, checked
 from forebay.api.queen.messages import PushItem
-from forebay.api.queen.pushing import Piece, count, enter, make_room, pieces_of
-from forebay.api.queen.reading import Body, read
+from forebay.api.queen.pushing import ITEMS_MAX, Piece, count, enter, pieces_of, room_for
+from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
-from forebay.log.values import Appended
-from forebay.model import Block, Conflict, Full, LeaseLost, Rejected
+from forebay.api.queen.scheduling import Scheduling
+from forebay.api.queen.timers import TimerOp
+from forebay.log.values import Appended, Record
+from forebay.model import Conflict, Full, LeaseLost, Rejected
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -38,50 +51,133 @@ class TransactionForm(Body):
     """What is to happen together."""
 
     operations: list[Operation] | UnsetType = UNSET
+    kv: list[KvOp] = msgspec.field(default_factory=list)
+    """What becomes of values along with it."""
+    timers: list[TimerOp] = msgspec.field(default_factory=list)
+    """What becomes of timers along with it."""
     required_leases: list[str] = msgspec.field(default_factory=list)
+
+
+class _Aborted(Exception):  # noqa: N818 - what became of a transaction
+    """Nothing happens, and why."""
 
 
 async def transaction(call: Call) -> Answer:
     """Push and acknowledge, all or nothing."""
-    form = await read(call, TransactionForm)
-    operations = _checked(form)
-    id, desk = fresh_uuid(), call.desk
-    acks = [operation for operation in operations if operation.type == "ack"]
-    found = await find(call, acks)
-    _fence(call, found, form.required_leases)
-    for one in found:
-        if one.error is not None:
-            return Answer(_failed(id, operations, f"ACK operation failed: {one.error}"))
+    form, counts = await _read(call)
+    operations, id = _checked(form), fresh_uuid()
+    try:
+        if form.kv:
+            call.key.check("take")
+            checked(form.kv, in_transaction=True)
+        answer = await _transact(call, form, operations)
+        return Answer({"transactionId": id, **(_counted(answer) if counts else answer)})
+    except Refused as refused:
+        return Answer(refused.answer, status=refused.status)
+    except _Aborted as aborted:
+        return Answer(_failed(id, operations, str(aborted)))
+
+
+async def _read(call: Call) -> tuple[TransactionForm, bool]:
+    """What is to happen, and whether numbers are enough for an answer."""
+    body = await call.body()
+    if not is_framed(body):
+        return parse(body, TransactionForm), False
+    most = call.context.settings.limits.body_bytes_max
+    framed = framed_transaction(body, bytes_max=most, items_max=ITEMS_MAX)
+    call.reserve(framed.unpacked)
+    form = parse(framed.head or b"{}", TransactionForm)
+    before = [] if isinstance(form.operations, UnsetType) else form.operations
+    form.operations = [*before, Operation(type="push", items=framed.items)] if framed.items else before
+    return form, framed.counts
+
+
+def _counted(answer: dict[str, Any]) -> dict[str, Any]:
+    """Pushes and acknowledgements as numbers, the rest as it is."""
+    results = answer["results"]
+    pushed = [one for one in results if one["type"] == "push"]
+    duplicate = sum(one["duplicate"] for one in pushed)
+    acked = sum(one["type"] == "ack" for one in results)
+    rest = [one for one in results if one["type"] not in ("push", "ack")]
+    numbers = {"pushed": len(pushed) - duplicate, "duplicate": duplicate, "acked": acked}
+    return {**answer, **numbers, "results": rest}
+
+
+async def _transact(call: Call, form: TransactionForm, operations: Sequence[Operation]) -> dict[str, Any]:
+    found = await _found(call, form, operations)
+    scheduling = Scheduling(call, form.timers)
+    await scheduling.prepare()
     pieces = await pieces_of(call, [item for op in operations for item in _items(op)])
-    verdicts = verdicts_of(desk, found)
+    verdicts = verdicts_of(call.desk, found)
     if verdicts.release or any(one.error for one in found):
-        return Answer(_failed(id, operations, "ACK operation failed: only completed, failed and dlq can be"))
+        raise _Aborted("ACK operation failed: only completed, failed and dlq can be")
     try:
-        await make_room(desk, pieces)
-    except Full as error:
-        return Answer(_failed(id, operations, error.message))
-    await _make_way(call, pieces)
-    await enter(desk, pieces)
-    blocks = [(p.queue, Block.of(p.messages, created_at=call.context.clock.now())) for p in pieces]
-    try:
-        appended = await desk.store.transact(
-            blocks, done=verdicts.done, retry=verdicts.retry, bury=verdicts.bury
-        )
+        await _make_way(call, pieces)
+        await enter(call.desk, pieces)
+        async with room_for(call.desk, pieces):
+            judged, appended, timers = await _write(call, form.kv, verdicts, pieces, scheduling)
     except LeaseLost:
-        return Answer(_failed(id, operations, f"ACK operation failed: {LEASE_OVER}"))
-    except Conflict as error:
-        return Answer(_failed(id, operations, error.message))
+        raise _Aborted(f"ACK operation failed: {LEASE_OVER}") from None
+    except (Full, Conflict) as error:
+        raise _Aborted(error.message) from None
+    before = sum(len(_items(op)) if op.type == "push" else 1 for op in operations)
+    if judged.failed is not None:
+        return _precondition(judged.failed, before)
     finished(call, found)
     for answer in appended:
         count(call, answer)
     results = await _results(call, operations, found, pieces, appended)
-    return Answer({"transactionId": id, "success": True, "results": results})
+    results += [{**result, "index": before + result["index"], "type": "kv"} for result in judged.results]
+    results += [
+        {"index": len(results) + place, "type": "timer", "success": True, "error": None, **one}
+        for place, one in enumerate(timers)
+    ]
+    return {"success": True, "results": results}
+
+
+async def _found(call: Call, form: TransactionForm, operations: Sequence[Operation]) -> list[Found]:
+    """What is acknowledged; none of it may be missing."""
+    acks = [operation for operation in operations if operation.type == "ack"]
+    found = await find(call, acks, leases=form.required_leases)
+    _fence(call, found, form.required_leases)
+    for one in found:
+        if one.error is not None:
+            raise _Aborted(f"ACK operation failed: {one.error}")
+    return found
+
+
+async def _write(
+    call: Call,
+    ops: Sequence[KvOp],
+    verdicts: Verdicts,
+    pieces: Sequence[Piece],
+    scheduling: Scheduling,
+) -> tuple[Judged, list[Appended], list[dict[str, Any]]]:
+    """All of it in one write; again where somebody else wrote one of the values or timers meanwhile."""
+    blocks = [(piece.queue, piece.block) for piece in pieces]
+    appended: list[Appended] = []
+
+    timers: list[dict[str, Any]] = []
+
+    async def write(records: Sequence[Record]) -> None:
+        async def commit(more: Sequence[Record]) -> None:
+            appended[:] = await call.desk.store.transact(
+                blocks,
+                done=verdicts.done,
+                retry=verdicts.retry,
+                bury=verdicts.bury,
+                records=[*records, *more],
+            )
+
+        timers[:] = await scheduling.run(commit)
+
+    return await apply(call, ops, write, always=True), appended, timers
 
 
 def _checked(form: TransactionForm) -> list[Operation]:
     if isinstance(form.operations, UnsetType):
         raise Rejected("operations array required", hint='send {"operations": [...]}')
-    if not form.operations:
+    if not (form.operations or form.kv or form.timers):
         raise Rejected("operations array cannot be empty", hint="push or acknowledge something")
     if len(form.operations) > OPERATIONS_MAX:
         raise Rejected("too many operations", hint=f"send up to {OPERATIONS_MAX} at once")
@@ -93,6 +189,13 @@ def _checked(form: TransactionForm) -> list[Operation]:
             text = f"operations[{index}] needs transactionId and partitionId"
             raise Rejected(text, hint="send what came with the message")
     return form.operations
+
+
+def _precondition(failed: dict[str, Any], before: int) -> dict[str, Any]:
+    """What is told when a value was not as it had to be; places count all results, values' last."""
+    error = f"a precondition on a value was not met: {failed['kvReason']}"
+    place = before + failed["failedIndex"]
+    return {**failed, "failedIndex": place, "error": error, "results": []}
 
 
 def _items(operation: Operation) -> Sequence[PushItem]:

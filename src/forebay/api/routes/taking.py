@@ -1,8 +1,4 @@
-"""Taking tasks, with waiting, and settling them.
-
-Invariants: nobody waits for a client that has left, nor while the server stops; what was taken for a client
-that left in that moment goes back, unused.
-"""
+"""Taking tasks, with waiting, and settling them."""
 
 from __future__ import annotations
 
@@ -13,12 +9,12 @@ from typing import Annotated, Final
 from msgspec import Meta
 
 from forebay.api.answers import Answer
-from forebay.api.bodies import Gone
 from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
+from forebay.api.waiting import waited
 from forebay.model import Rejected, parse_message_ids, queue_of
 from forebay.model.limits import check_text
-from forebay.store.values import Retry, Task, Ticket
+from forebay.store.values import Retry, Ticket
 from forebay.warm.values import Lease
 from forebay.wire.forms import (
     BuryForm,
@@ -93,31 +89,6 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
     context.counters.messages["taken"] += len(tasks)
     names = await context.names(*{task.queue_num for task in tasks}) if tasks else {}
     return Answer(tasks, lambda tasks: Tasks(tasks=task_forms(tasks, names)))
-
-
-async def waited(call: Call, taking: asyncio.Task[list[Task]], seconds: float) -> list[Task]:
-    """Wait for tasks, unless the client leaves or the server stops."""
-    context = call.context
-    call.wait_longer(seconds)
-    watching = asyncio.create_task(call.watch())
-    watching.add_done_callback(lambda _: taking.cancel())
-    context.waiting.add(taking)
-    try:
-        tasks = await taking
-    except asyncio.CancelledError:
-        if not taking.cancelled() or (task := asyncio.current_task()) is None or task.cancelling():
-            taking.cancel()
-            raise
-        if watching.done():
-            raise Gone from None
-        return []
-    finally:
-        context.waiting.discard(taking)
-        watching.cancel()
-    if watching.done() and not watching.cancelled() and tasks:
-        await context.store.release(tasks)
-        raise Gone
-    return tasks
 
 
 def _client(call: Call) -> str:

@@ -10,6 +10,7 @@ import asyncio
 from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 
+from forebay.api.queen.spooled import creation_by
 from forebay.app.commands.arguments import duration
 from forebay.app.commands.draining import KnownOnly, Options, Outcome, Settle, StoreGoneError, drain
 from forebay.app.commands.opened import declare_store, is_served, on_log, on_store, shown_url, store_url
@@ -87,7 +88,7 @@ async def _replay_to_log(log: Log, arguments: argparse.Namespace) -> int:
     async def settle(entries: Sequence[SpooledSettlement]) -> int:
         return await outcomes.replay(log, entries)
 
-    sink = LogSink(log, create_queues=not arguments.no_create)
+    sink = LogSink(log, create_queues=not arguments.no_create, creation=creation_by)
     return await _replay(arguments, sink, known, settle=settle if arguments.outcomes else None)
 
 

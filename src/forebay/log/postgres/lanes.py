@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forebay.log.claiming import unknown_group
 from forebay.log.registry import unknown_queue
-from forebay.log.values import Group, LaneStats, Queue
+from forebay.log.values import Group, LaneStats, Queue, Span, Spans
 from forebay.model import SEQUENCE_MAX, pack
 
 if TYPE_CHECKING:
@@ -28,6 +28,30 @@ async def lanes(
         span = (floor, pack(group.queue, SEQUENCE_MAX))
         rows = await connection.fetch(sql["lanes"], group.number, start, *span, after or "", after, limit)
     return [LaneStats(**row) for row in rows]
+
+
+async def spans(
+    database: Database,
+    sql: Mapping[str, str],
+    queue: Queue,
+    partitions: Sequence[str] | None,
+    *,
+    after: str | None,
+    limit: int,
+) -> Spans:
+    """Return from where to where partitions are kept: the named ones, or all of them by name."""
+    async with database.transaction(isolation="repeatable_read", readonly=True) as connection:
+        row = await connection.fetchrow(sql["span_queue"], queue.number)
+        if row is None:
+            raise unknown_queue(queue.name, ())
+        if not row["ordered"]:
+            return Spans(row["appended_at"], [])
+        span = (pack(queue.number, row["floor"]), pack(queue.number, SEQUENCE_MAX))
+        if partitions is None:
+            named = await connection.fetch(sql["span_names"], *span, after or "", after, limit)
+            partitions = [name["partition"] for name in named]
+        rows = await connection.fetch(sql["spans"], list(partitions), *span)
+    return Spans(row["appended_at"], [Span(**found) for found in rows])
 
 
 async def lane_count(database: Database, sql: Mapping[str, str], queue: Queue) -> int:

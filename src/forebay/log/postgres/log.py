@@ -21,6 +21,7 @@ from forebay.log.claiming import (
     Space,
     check_held,
     check_lanes,
+    check_spans,
     check_stage_name,
     check_tokens,
     corrupt_block,
@@ -40,7 +41,7 @@ from forebay.log.postgres.durability import Disk
 from forebay.log.postgres.finding import find
 from forebay.log.postgres.flows import flows
 from forebay.log.postgres.inbox import sweep
-from forebay.log.postgres.lanes import lane_count, lanes
+from forebay.log.postgres.lanes import lane_count, lanes, spans
 from forebay.log.postgres.letters import change_letters
 from forebay.log.postgres.rows import (
     claim_of_row,
@@ -83,6 +84,7 @@ from forebay.log.values import (
     Room,
     Settlement,
     Sought,
+    Spans,
     Start,
     Stats,
     StoredBlock,
@@ -466,8 +468,17 @@ class PostgresLog:
     # Reading
 
     async def read(
-        self, queue: Queue, first: int = 1, *, messages: int = 10_000, bytes: int = 64 << 20
+        self,
+        queue: Queue,
+        first: int = 1,
+        *,
+        messages: int = 10_000,
+        bytes: int = 64 << 20,
+        partition: str | None = None,
     ) -> list[StoredBlock]:
+        heads, bodies_of, only = "read", "bodies", list[str]()
+        if partition is not None:
+            heads, bodies_of, only = "read_partition", "partition_bodies", [partition]
         space = Space(Room(messages, bytes))
         async with self._database.connection() as connection:
             head = await connection.fetchrow(SQL["head"], queue.number)
@@ -475,7 +486,7 @@ class PostgresLog:
                 raise unknown_queue(queue.name, ())
             low = pack(queue.number, max(first, head["floor"]))
             high = pack(queue.number, SEQUENCE_MAX)
-            found = await connection.fetch(SQL["read"], low, high, min(messages, 10_000))
+            found = await connection.fetch(SQL[heads], low, high, min(messages, 10_000), *only)
             wanted = []
             for row in found:
                 if not space.fits(row["count"], row["size"]):
@@ -485,7 +496,7 @@ class PostgresLog:
                 return []
             last, ends, begins = wanted[-1]["last"], wanted[-1], wanted[0]
             rows = await connection.fetch(
-                SQL["bodies"], low, last, begins["appended_at"], ends["appended_at"]
+                SQL[bodies_of], low, last, begins["appended_at"], ends["appended_at"], *only
             )
         await self._disk.wait()  # a reader may keep its place elsewhere: what it has seen must stay
         bodies = {row["last"]: row["body"] for row in rows}
@@ -540,6 +551,19 @@ class PostgresLog:
 
     async def flows(self, group: Group) -> list[FlowCount]:
         return await flows(self._database, SQL, group)
+
+    async def spans(
+        self,
+        queue: Queue,
+        partitions: Sequence[str] | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Spans:
+        check_spans(partitions, limit)
+        found = await spans(self._database, SQL, queue, partitions, after=after, limit=limit)
+        await self._disk.wait()  # a reader may keep its place elsewhere: what it has seen must stay
+        return found
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
         return await lanes(self._database, SQL, group, after, check_lanes(limit))

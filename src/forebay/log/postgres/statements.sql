@@ -254,6 +254,14 @@ FROM forebay.block WHERE last >= $1 AND last < $2 ORDER BY last LIMIT 1
 SELECT last, count, id, appended_at, partition, octet_length(body) AS size
 FROM forebay.block WHERE last >= $1 AND last < $2 ORDER BY last LIMIT $3
 
+-- name: read_partition
+SELECT last, count, id, appended_at, partition, octet_length(body) AS size
+FROM forebay.block WHERE partition = $4 AND last >= $1 AND last < $2 ORDER BY partition, last LIMIT $3
+
+-- name: partition_bodies
+SELECT last, body FROM forebay.block
+WHERE partition = $5 AND last >= $1 AND last <= $2 AND appended_at BETWEEN $3 AND $4 ORDER BY partition, last
+
 -- name: bodies
 SELECT last, body FROM forebay.block
 WHERE last >= $1 AND last <= $2 AND appended_at BETWEEN $3 AND $4 ORDER BY last
@@ -353,6 +361,41 @@ FROM listed, LATERAL (
         WHERE o.grp = $1 AND o.partition = listed.partition AND (o.letter IS NOT NULL OR o.block_last >= $3)
     ) AS claims
 ) AS c
+
+-- name: span_queue
+SELECT q.ordered, q.floor, h.appended_at
+FROM forebay.queue AS q, LATERAL (
+    SELECT appended_at FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE q.number = $1 AND NOT q.deleted
+
+-- name: span_names
+-- The partitions that have messages from $1 to $2, beginning at $3, or past $4 where it is given.
+WITH RECURSIVE name AS (
+    (SELECT partition FROM forebay.block WHERE partition >= $3 ORDER BY partition, last LIMIT 1)
+    UNION ALL
+    SELECT (
+        SELECT b.partition FROM forebay.block AS b
+        WHERE b.partition > name.partition ORDER BY b.partition, b.last LIMIT 1
+    )
+    FROM name WHERE name.partition IS NOT NULL
+)
+SELECT name.partition FROM name, LATERAL (
+    SELECT FROM forebay.block
+    WHERE partition = name.partition AND last BETWEEN $1 AND $2 ORDER BY partition, last LIMIT 1
+) AS kept
+WHERE name.partition IS DISTINCT FROM $4 LIMIT $5
+
+-- name: spans
+SELECT n.partition, f.first, l.last, f.appended_at AS oldest_at, l.appended_at AS newest_at
+FROM unnest($1::text[]) WITH ORDINALITY AS n (partition, place), LATERAL (
+    SELECT last - count + 1 AS first, appended_at FROM forebay.block
+    WHERE partition = n.partition AND last BETWEEN $2 AND $3 ORDER BY partition, last LIMIT 1
+) AS f, LATERAL (
+    SELECT last, appended_at FROM forebay.block
+    WHERE partition = n.partition AND last BETWEEN $2 AND $3 ORDER BY partition DESC, last DESC LIMIT 1
+) AS l
+ORDER BY n.place
 
 -- name: lane_count
 WITH RECURSIVE name AS (

@@ -15,6 +15,7 @@ from forebay.log.claiming import (
     check_held,
     check_lanes,
     check_letters,
+    check_spans,
     check_stage_name,
     check_tokens,
     digests_of,
@@ -60,6 +61,7 @@ from forebay.log.values import (
     Room,
     Settlement,
     Sought,
+    Spans,
     Start,
     Stats,
     StoredBlock,
@@ -315,8 +317,20 @@ class SqliteLog:
         *,
         messages: int = 10_000,
         bytes: int = 64 << 20,
+        partition: str | None = None,
     ) -> list[StoredBlock]:
-        return await self._read(lambda tx: reading.read(tx, queue, first, Room(messages, bytes)))
+        return await self._read(lambda tx: reading.read(tx, queue, first, Room(messages, bytes), partition))
+
+    async def spans(
+        self,
+        queue: Queue,
+        partitions: Sequence[str] | None = None,
+        *,
+        after: str | None = None,
+        limit: int = 1000,
+    ) -> Spans:
+        check_spans(partitions, limit)
+        return await self._read(lambda tx: reading.spans(tx, queue, partitions, after, limit))
 
     async def dead_letters(self, group: Group, *, after: int = 0, limit: int = 100) -> list[DeadLetter]:
         return await self._read(lambda tx: reading.dead_letters(tx, group, after, limit))

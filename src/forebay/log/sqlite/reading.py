@@ -1,5 +1,7 @@
 """Reading: blocks, dead letters, outcomes, quarantine, partitions, and where everything is at one moment."""
 
+from collections.abc import Sequence
+
 from forebay.log.claiming import Space, decode_outcome
 from forebay.log.flows import FlowGroup, FlowTally
 from forebay.log.sqlite.catalogue import (
@@ -24,18 +26,24 @@ from forebay.log.values import (
     Queue,
     QueueStats,
     Room,
+    Span,
+    Spans,
     Stats,
     StoredBlock,
 )
 from forebay.model import bitmap, pack, sequence_of
 
 
-def read(tx: Transaction, queue: Queue, first: int, room: Room) -> list[StoredBlock]:
+def read(
+    tx: Transaction, queue: Queue, first: int, room: Room, partition: str | None = None
+) -> list[StoredBlock]:
     """Return the blocks from the one that holds sequence number `first` on, as many as fit."""
     blocks: list[StoredBlock] = []
     space, held = Space(room), live_queue(tx, queue.number)
     start = max(pack(queue.number, first), held.floor_id)
-    for row in tx.rows("blocks", start, end_id(queue.number)):
+    span = (start, end_id(queue.number))
+    rows = tx.rows("blocks", *span) if partition is None else tx.rows("partition_blocks", *span, partition)
+    for row in rows:
         block = stored(row)
         if not space.fits(block.count, len(block.body)):
             break
@@ -92,6 +100,20 @@ def lanes(tx: Transaction, group: Group, after: str | None, limit: int) -> list[
     end = end_id(group.queue)
     names = [row[0] for row in tx.rows("partitions", after or "", after, held.floor_id, end, limit)]
     return [_lane_stats(tx, held, state, name) for name in names]
+
+
+def spans(
+    tx: Transaction, queue: Queue, partitions: Sequence[str] | None, after: str | None, limit: int
+) -> Spans:
+    """Return from where to where partitions are kept: the named ones, or all of them by name."""
+    held = live_queue(tx, queue.number)
+    if not held.queue.settings.ordered:
+        return Spans(held.appended_at, [])
+    span = (held.floor_id, end_id(queue.number))
+    if partitions is None:
+        partitions = [row[0] for row in tx.rows("partitions", after or "", after, *span, limit)]
+    found = [(name, row) for name in partitions if (row := tx.row("span", name, *span)) is not None]
+    return Spans(held.appended_at, [Span(name, *row) for name, row in found])
 
 
 def lane_count(tx: Transaction, queue: Queue) -> int:

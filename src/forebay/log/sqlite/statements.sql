@@ -418,6 +418,20 @@ WHERE partition IS NOT ?2
     AND EXISTS (SELECT 1 FROM block AS b WHERE b.partition = name.partition AND b.last BETWEEN ?3 AND ?4)
 LIMIT ?5
 
+-- name: span
+SELECT f.last - f.count + 1, l.last, f.appended_at, l.appended_at
+FROM (
+    SELECT last, count, appended_at FROM block
+    WHERE partition = ?1 AND last BETWEEN ?2 AND ?3 ORDER BY last LIMIT 1
+) AS f, (
+    SELECT last, appended_at FROM block
+    WHERE partition = ?1 AND last BETWEEN ?2 AND ?3 ORDER BY last DESC LIMIT 1
+) AS l
+
+-- name: partition_blocks
+SELECT last, count, appended_at, id, partition, body
+FROM block WHERE partition = ?3 AND last BETWEEN ?1 AND ?2 ORDER BY last
+
 -- name: partition_count
 WITH RECURSIVE name (partition) AS (
     SELECT (SELECT partition FROM block WHERE partition >= '' ORDER BY partition LIMIT 1)

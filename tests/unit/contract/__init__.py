@@ -1,0 +1,1 @@
+"""Contracts: reading, codecs, differences, generated code."""
