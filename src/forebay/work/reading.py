@@ -5,7 +5,7 @@
 | none, `bytes` | its payload |
 | `str` | its payload, which is UTF-8 |
 | `forebay.Task` | it is, with its lease |
-| a task of a generated package | its fields, and codecs and versions are those of the contract |
+| a task of a generated package | its fields; number and settings are those of the contract |
 | anything else that msgspec can decode: `dict`, a struct … | JSON |
 """
 
