@@ -67,8 +67,6 @@ def handler(
             handle=calling.batch if batch else calling.singly,
             task_id=lambda item: item[0].id,
             settings=chosen,
-            codecs=None if made is None else made.codecs,
-            versions=None if made is None else made.versions,
         )
 
     return bind

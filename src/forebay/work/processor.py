@@ -177,14 +177,9 @@ class JobProcessor:
         """Tasks as their handler knows them, and what becomes of those that can't be read."""
         binding, outcomes, typed = served.binding, Outcomes(), list[Any]()
         decode = binding.decode
-        if binding.codecs is None and binding.versions is None:
-            with suppress(Exception):  # which of them it is about is found out below
-                return outcomes, [decode(task) for task in tasks]
+        with suppress(Exception):  # which of them it is about is found out below
+            return outcomes, [decode(task) for task in tasks]
         for task in tasks:
-            strange = binding.unfamiliar(task)
-            if strange is not None:
-                self._park(served, outcomes, task, strange)
-                continue
             try:
                 typed.append(decode(task))
             except UnknownFormat as error:

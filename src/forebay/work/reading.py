@@ -5,7 +5,7 @@
 | none, `bytes` | its payload |
 | `str` | its payload, which is UTF-8 |
 | `forebay.Task` | it is, with its lease |
-| a task of a generated package | its fields, and codecs and versions are those of the contract |
+| a task of a generated package | its fields; number and settings are those of the contract |
 | anything else that msgspec can decode: `dict`, a struct … | JSON |
 """
 
@@ -63,18 +63,21 @@ def shape_of(function: Callable[..., Any], *, batch: bool) -> Shape:
 
 
 def generated(kind: Any, queue: str) -> Binding[Any] | None:
-    """The binding of a queue in the generated package that a type comes from; None if it comes from none."""
+    """The binding of a queue in the generated package that a type comes from; None if it comes from none.
+
+    Misconfigured if it is the type of another queue.
+    """
     is_task = isinstance(kind, type) and issubclass(kind, msgspec.Struct)
     if not is_task or "task_id" not in kind.__struct_fields__:
         return None
-    name = python_name(queue)
-    module = sys.modules[kind.__module__]
-    bind = getattr(module, f"bind_{name}", None)
-    if bind is None:
+    module, name = vars(sys.modules[kind.__module__]), python_name(queue)
+    if not any(known.startswith("bind_") for known in module):
         return None
-    made = bind(SimpleNamespace(**{f"handle_{name}": None}))
-    if not isinstance(made, Binding):
-        return None
+    bind = module.get(f"bind_{name}")
+    made = None if bind is None else bind(SimpleNamespace(**{f"handle_{name}": None}))
+    if not isinstance(made, Binding) or typing.get_type_hints(made.decode).get("return") is not kind:
+        text = f"{kind.__name__} is no task of queue {queue!r}"
+        raise Misconfigured(text, hint="annotate the handler with the type of its own queue")
     return made
 
 

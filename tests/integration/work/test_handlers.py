@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import asyncio
+import importlib
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from forebay.app.cli import main
 from forebay.model import Misconfigured
 from forebay.store.seam import Store
 from forebay.store.values import Task
@@ -180,6 +183,38 @@ async def test_what_is_known_is_told_while_other_tasks_take_long(memory: Store, 
     async with running(memory, bound) as worker:
         await until_counts(memory, queue, lambda found: found.done == 3)
     assert worker.report().queues[queue].errors == 0
+
+
+CONTRACT = """
+queues:
+  - {id: 71, name: short_emails, fields: [{name: to, type: string}], settings: {batch_size: 3}}
+  - {id: 72, name: letters, fields: [{name: to, type: string}]}
+"""
+
+
+async def test_a_task_of_a_generated_package_is_read_as_its_contract_says(
+    memory: Store, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "tasks.yaml").write_text(CONTRACT)
+    assert (
+        main(["contract", "generate", str(tmp_path / "tasks.yaml"), "--out", str(tmp_path / "handmail")]) == 0
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    package = importlib.import_module("handmail")
+    seen: list[Any] = []
+
+    async def send(task: Any) -> None:
+        seen.append(task)
+
+    send.__annotations__["task"] = package.ShortEmailsTask
+    bound = handler("short_emails")(send)
+    assert (bound.number, bound.settings.batch_size) == (71, 3)
+    async with running(memory, bound):
+        await package.TasksClient(memory).short_emails.put(to="a@b.c")
+        await until_counts(memory, "short_emails", lambda found: found.done == 1)
+    assert [(type(task), task.to, task.attempts) for task in seen] == [(package.ShortEmailsTask, "a@b.c", 0)]
+    with pytest.raises(Misconfigured, match="ShortEmailsTask is no task of queue 'letters'"):
+        handler("letters")(send)
 
 
 def two(_: bytes, __: bytes) -> None:

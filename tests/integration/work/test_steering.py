@@ -7,6 +7,7 @@ import logging
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -34,6 +35,24 @@ class Hands:
         self.at_work[ctx.queue] -= 1
         await storage.done_task(task.id for task in tasks)
         return HandlerStats(processed=len(tasks))
+
+
+class Asked:
+    """How often a store was asked for tasks, and how many calls wait."""
+
+    def __init__(self, store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.calls = 0
+        self.waiting = 0
+        self._get = store.get_task
+        monkeypatch.setattr(store, "get_task", self._get_task)
+
+    async def _get_task(self, *arguments: Any, wait_seconds: float, **options: Any) -> list[Task]:
+        self.calls += 1
+        self.waiting += wait_seconds > 0
+        try:
+            return await self._get(*arguments, wait_seconds=wait_seconds, **options)
+        finally:
+            self.waiting -= wait_seconds > 0
 
 
 async def fill(store: Store, *queues: str) -> None:
@@ -170,12 +189,32 @@ async def test_a_store_that_is_away_is_asked_again(memory: Store, monkeypatch: p
         await until(lambda: worker.trouble is None, "trouble is over")
 
 
-async def test_a_queue_that_was_deleted_does_not_hold_up_the_others(memory: Store) -> None:
+async def test_an_idle_worker_asks_nothing_until_something_comes(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
     hands = Hands()
     hands.go_on.set()
     bound = [binding(queue, hands.handle) for queue in ("a", "b")]
-    async with running(memory, *bound, processors=1) as worker:
-        await until(lambda: worker.report().processors == 1, "it runs")
+    asked = Asked(memory, monkeypatch)
+    async with running(memory, *bound, processors=1):
+        await until(lambda: asked.waiting == 1, "it waits for both")
+        calls = asked.calls
+        for _ in range(1_000):
+            await asyncio.sleep(0)
+        assert asked.calls == calls
+        await fill(memory, "a")
+        await until_counts(memory, "a", lambda found: found.done == 20)
+
+
+async def test_a_queue_that_was_deleted_does_not_hold_up_the_others(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hands = Hands()
+    hands.go_on.set()
+    bound = [binding(queue, hands.handle) for queue in ("a", "b")]
+    asked = Asked(memory, monkeypatch)
+    async with running(memory, *bound, processors=1):
+        await until(lambda: asked.waiting == 1, "it waits for both")
         await memory.delete_queue("b")
         await fill(memory, "a")
         await until_counts(memory, "a", lambda found: found.done == 20)

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay.contract import UnknownFormat
 from forebay.model import Message, Misconfigured, Rejected
 from forebay.store.seam import Store
 from forebay.store.values import Task
@@ -219,9 +220,14 @@ async def test_a_task_of_an_unknown_version_is_parked_and_counts_no_attempt(stor
         Message(b"plain"),
     ]
     ids = await store.put_task(queue, *messages)
-    known: dict[str, Any] = {"versions": frozenset({"1"}), "codecs": frozenset({"msgpack", "iproto"})}
-    bound = binding(queue, handle)
-    async with running(store, replace(bound, **known)) as worker:
+
+    def decode(task: Task) -> Task:
+        if task.headers and (task.headers.get("contract"), task.headers.get("codec")) != ("1", "msgpack"):
+            raise UnknownFormat("it isn't known here")
+        return task
+
+    bound = replace(binding(queue, handle), decode=decode)
+    async with running(store, bound) as worker:
         await until_counts(store, queue, lambda found: found.done == 2 and found.deferred == 2)
         assert worker._served[queue].shared.parked == 2
     for id in (ids[0], ids[2]):
