@@ -32,6 +32,13 @@ class Answer(NamedTuple):
         assert b'File "' not in self.body
         return dict(problem)
 
+    def refusal(self, status: int) -> str:
+        """Why it is refused: as a problem, or in Queen's format."""
+        if self.headers["content-type"] == "application/problem+json":
+            return str(self.problem(status)["detail"])
+        assert self.status == status, self
+        return str(self.json()["error"])
+
 
 def request(
     method: str,

@@ -40,6 +40,8 @@ JSON_BODIES: Final[dict[tuple[str, str], Any]] = {
     ("POST", "/v1/queues/orders/dead/undo"): {"ids": []},
     ("POST", "/v1/stages/nightly"): {"blocks": [{"queue": "orders"}]},
     ("POST", "/v1/stages/nightly/publish"): {"ids": []},
+    ("PUT", "/v1/workers/w1/report"): {"worker": "w1", "processors": 1, "queues": {}},
+    ("POST", "/v1/workers/instructions"): {"manager": "m1", "instructions": {}},
 }
 """Every route that takes JSON, with a body of the right form."""
 WITH_JSON: Final = pytest.mark.parametrize(("method", "path"), list(JSON_BODIES), ids="{}".format)
@@ -76,7 +78,7 @@ def state(port: int) -> Any:
 def test_every_route_with_a_body_is_in_the_table() -> None:
     from forebay.api.routes import ROUTES  # noqa: PLC0415 - only this test looks inside
 
-    names = {"queue": "orders", "group": "workers", "stage": "nightly"}
+    names = {"queue": "orders", "group": "workers", "stage": "nightly", "worker": "w1"}
     wanted = {(route.method, route.path.format(**names)) for route in ROUTES if route.body is not None}
     covered = {(method, path.replace("audit", "workers")) for method, path in JSON_BODIES}
     assert covered == wanted

@@ -7,11 +7,10 @@ from typing import Any, Final
 import pytest
 
 from forebay.api.keys import SCOPES
-from forebay.api.queen.faults import is_foreign
 from forebay.api.routes import ROUTES
 from forebay.api.routing import Route
 from forebay.model import Block, Message, encode
-from tests.integration.http_wire import Answer, Wire, ask, name_in_path
+from tests.integration.http_wire import Wire, ask, name_in_path
 from tests.integration.key_steps import KeyForTest, add_key, revoke_key
 from tests.servers import ForebayServer
 
@@ -61,17 +60,6 @@ def path_of(route: Route, queue: str = "in/gone") -> str:
     return path.replace("{id}", "35184372088833").replace("{stage}", "in%2Fnightly")
 
 
-def refusal(answer: Answer, status: int, route: Route) -> str:
-    """What a caller is told who is turned away, in the format of the route."""
-    if not is_foreign(route.path.encode()):
-        kind = {401: "unauthorized", 403: "forbidden"}[status]
-        problem = answer.problem(status)
-        assert problem["type"] == f"urn:forebay:problem:{kind}"
-        return str(problem["detail"])
-    assert answer.status == status, answer
-    return str(answer.json()["error"])
-
-
 def named(route: Route) -> str:
     return f"{route.method} {route.path}"
 
@@ -79,14 +67,14 @@ def named(route: Route) -> str:
 @pytest.mark.parametrize("route", GUARDED, ids=named)
 def test_every_route_asks_for_a_key_with_its_scope(guarded: Guarded, route: Route) -> None:
     nobody = guarded.ask(None, route.method, path_of(route))
-    assert refusal(nobody, 401, route)
+    assert nobody.refusal(401)
     assert nobody.headers["www-authenticate"].startswith("Bearer")
     for scope, key in guarded.keys.items():
         answer = guarded.ask(key, route.method, path_of(route))
         if scope in (route.scope, "admin"):
             assert answer.status not in (401, 403), answer.body
         else:
-            assert f"lacks the scope {route.scope}" in refusal(answer, 403, route)
+            assert f"lacks the scope {route.scope}" in answer.refusal(403)
             assert "www-authenticate" not in answer.headers
 
 
@@ -110,14 +98,14 @@ def test_a_key_that_is_not_right_is_refused_in_the_same_words(guarded: Guarded, 
 def test_a_key_for_some_queues_is_refused_at_the_others(guarded: Guarded, route: Route) -> None:
     for queue in ("out/orders", "in", "IN/orders"):
         answer = guarded.ask(guarded.some, route.method, path_of(route, queue))
-        assert "begin with 'in/'" in refusal(answer, 403, route)
+        assert "begin with 'in/'" in answer.refusal(403)
     assert guarded.ask(guarded.some, route.method, path_of(route)).status not in (401, 403)
 
 
 @pytest.mark.parametrize("route", WHOLE_SERVER, ids=named)
 def test_a_key_for_some_queues_is_refused_at_what_concerns_all(guarded: Guarded, route: Route) -> None:
     answer = guarded.ask(guarded.some, route.method, route.path)
-    assert "what concerns all queues" in refusal(answer, 403, route)
+    assert "what concerns all queues" in answer.refusal(403)
 
 
 def test_a_take_of_several_queues_needs_a_key_for_each(guarded: Guarded) -> None:

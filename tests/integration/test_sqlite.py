@@ -389,6 +389,8 @@ GROWS_SLOWLY = {
     "old_stage", "open_claims", "handed_claims",
     "flows", "lane_flows",  # with what is unclaimed: that is what they count
     "partitions", "partition_count",  # a list of names, found one by one
+    "partition_due_claims",  # open claims of one partition
+    "span",  # two subqueries of a row each
 }  # fmt: skip
 """Statements that read a table whole, because it has a row per queue, group, owner or open claim."""
 

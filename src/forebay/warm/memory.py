@@ -228,7 +228,7 @@ class _Contents:
                 spared.append(one)
         if kept:
             self._let_out(besides, self.lanes[besides])
-        return spared
+        return sorted(spared, key=lambda one: one.deadline != deadline)  # what was only noted comes last
 
     def lease(self, parcel: Parcel, places: Sequence[int], worker: str, now: int, deadline: int) -> Leased:
         lease = self.new_lease(parcel)

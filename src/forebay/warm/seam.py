@@ -110,7 +110,7 @@ class Warm(Protocol):
         """Make room for so many messages and bytes, or as much as can be: give back what is not asked for.
 
         Partitions of which nothing is out, those that would come last first, are withdrawn whole, but for
-        the one that is named; see `withdraw`. Leases come without bodies.
+        the one that is named; see `withdraw`. Leases come without bodies, those of what was noted last.
         """
         ...
 

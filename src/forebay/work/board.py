@@ -77,7 +77,7 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
     lead: Lead = Lead()
 
 
-class Orders(msgspec.Struct, frozen=True, kw_only=True):
+class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a Manager writes, if it leads, or if nobody does."""
 
     manager: str

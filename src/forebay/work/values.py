@@ -62,7 +62,7 @@ Outcome: TypeAlias = Done | RetryAfter | Bury
 """What a handler of the short way returns for a task; nothing at all means done."""
 
 
-class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
+class QueueReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """One queue of a worker, since it began."""
 
     processed: int
@@ -78,7 +78,7 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
     """Job processors that may work on it by its settings, whatever a Manager says."""
 
 
-class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
     """What a worker tells a Manager."""
 
     worker: str
