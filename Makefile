@@ -45,7 +45,7 @@ test: lint ## everything: linters, types, layers and all tests
 	$(BIN)/python -m pytest $(PARALLEL)
 
 check: lint ## the quick part of `make test`, under a minute
-	$(BIN)/python -m pytest -m "not slow" tests/unit tests/tidy
+	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" tests/unit tests/tidy
 
 lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/ruff check
