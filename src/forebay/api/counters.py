@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
     from forebay.api.context import Context
     from forebay.failover.status import SpoolStatus
+    from forebay.log.values import Appended
 
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
@@ -50,6 +51,14 @@ class Counters(Collector):
         self.refused: Counter[str] = Counter()
         """Connections and requests that were turned away, by why."""
         self.connections = 0
+
+    def pushed(self, appended: Appended) -> None:
+        """Count the messages of a push by what became of them."""
+        self.messages["pushed"] += appended.count
+        if appended.where != "log":
+            self.messages["spooled" if appended.where == "spool" else "buffered"] += appended.count
+        if appended.duplicates:
+            self.messages["duplicate"] += len(appended.duplicates)
 
     def answered(self, method: str, path: str, status: int, seconds: float, *, timed: bool) -> None:
         """Count a request."""

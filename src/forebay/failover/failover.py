@@ -245,8 +245,6 @@ class Failover:
 
         A push that is under way may still come to the log, and so may a file that is being replayed.
         """
-        if self._held is None:
-            logger.info("pushes are held back in the spool: %s", reason)
         self._held = reason
         self._backlog.move()
 
@@ -254,7 +252,6 @@ class Failover:
         """Replay what was held back; who pushes from now on lines up behind it."""
         if self._held is None:
             return
-        logger.info("pushes are not held back any more")
         self._held = None
         self._on_return()
         self._wake.set()

@@ -162,9 +162,7 @@ class Firing:
         return Message(payload, timer.partition, timer.txn, headers, begins)
 
     def _count(self, appended: Appended) -> None:
-        counts = self._desk.context.counters.messages
-        counts["pushed"] += appended.count
-        counts["duplicate"] += len(appended.duplicates)
+        self._desk.context.counters.pushed(appended)
         if appended.count:
             self._desk.tally.pushed(queue_of(appended.first), appended.count)
 

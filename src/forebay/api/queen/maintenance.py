@@ -97,6 +97,8 @@ class Maintenance:
         return self._context.desk.store.log
 
     def _apply(self, *, push: bool, pop: bool) -> None:
+        if push != self.push:
+            logger.info("pushes are held back in the spool" if push else "pushes are not held back any more")
         self.push, self.pop = push, pop
         failover = self._context.failover
         if failover is not None and push:

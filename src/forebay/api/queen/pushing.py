@@ -20,7 +20,7 @@ from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.framing import framed_push, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
-from forebay.api.queen.messages import PushItem, headers_of
+from forebay.api.queen.messages import TRACE, PushItem, headers_of
 from forebay.api.queen.names import partition_name, queue_name
 from forebay.api.queen.options import Options
 from forebay.api.queen.reading import Body, parse
@@ -234,26 +234,16 @@ def _fill(results: list[Any], piece: Piece, appended: Appended) -> None:
             "status": "duplicate" if is_duplicate else "queued",
             "message_id": message_uuid(id),
             "partition_id": partition_uuid(queue_of(id), piece.partition),
-            "trace_id": shown_trace(message),
+            "trace_id": (message.headers or {}).get(TRACE),
             "queueName": piece.shown,
         }
 
 
-def shown_trace(message: Message) -> str | None:
-    """The trace id of a message."""
-    return (message.headers or {}).get("queen-trace-id")
-
-
 def count(call: Call, appended: Appended) -> None:
-    """Count what was pushed."""
-    counts = call.context.counters.messages
-    counts["pushed"] += appended.count
+    """Count what was pushed, by queue as well."""
+    call.context.counters.pushed(appended)
     if appended.count and appended.where == "log":
         call.desk.tally.pushed(queue_of(appended.first), appended.count)
-    if appended.where != "log":
-        counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
-    if appended.duplicates:
-        counts["duplicate"] += len(appended.duplicates)
 
 
 ROUTES: Final = (queen_route("POST", "/api/v1/push", push, "Push items", scope="push"),)

@@ -103,7 +103,7 @@ async def push(call: Call) -> Answer:
         merger = call.context.merger
         if key is None and merger.takes(messages, len(body)):
             id, appended = await merger.put(call.params["queue"], messages, len(body))
-            _count(call, appended)
+            call.context.counters.pushed(appended)
             return Answer(Push(id, appended.where, appended), _receipt, status=201)
         block = Block.of(messages, id=None if key is None else _id_for(call, key), created_at=now)
     appended = await append(call, block, encoded)
@@ -122,17 +122,8 @@ def _receipt(push: Push) -> PushReceipt:
 async def append(call: Call, block: Block, body: bytes | None = None) -> Appended:
     """Write a block to the queue of the call."""
     appended = await call.context.append(call.params["queue"], block, body)
-    _count(call, appended)
+    call.context.counters.pushed(appended)
     return appended
-
-
-def _count(call: Call, appended: Appended) -> None:
-    counts = call.context.counters.messages
-    counts["pushed"] += appended.count
-    if appended.where != "log":
-        counts["spooled" if appended.where == "spool" else "buffered"] += appended.count
-    if appended.duplicates:
-        counts["duplicate"] += len(appended.duplicates)
 
 
 # Pushes that are answered before they are safe
@@ -154,7 +145,7 @@ def _buffer(call: Call, messages: list[Message]) -> Answer:
     failover = call.context.failover
     assert failover is not None, "it was looked at before"
     appended = failover.buffer(call.params["queue"], messages)
-    _count(call, appended)
+    call.context.counters.pushed(appended)
     return Answer(Push(None, appended.where, appended), _receipt, status=202)
 
 
