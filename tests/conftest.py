@@ -9,20 +9,29 @@ from pathlib import Path
 import hypothesis
 import pytest
 
-from tests.servers import ForebayServer, PostgresServer, ServerUnavailableError, ValkeyServer, absent
+from tests.servers import (
+    ForebayServer,
+    PostgresServer,
+    ServerUnavailableError,
+    TarantoolServer,
+    ValkeyServer,
+    absent,
+)
 
 # A failure prints a blob that reproduces it: `@reproduce_failure(...)`. CI keeps on drawing new
 # examples (not derandomised), so that every run searches a little further. It doesn't shrink what it
 # found: on a database that takes longer than a test may, and the blob is enough to do it elsewhere.
-hypothesis.settings.register_profile(
-    "ci",
-    max_examples=60,
-    deadline=None,
-    derandomize=False,
-    print_blob=True,
-    database=None,
-    phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
-)
+# `make soak` searches for much longer.
+for _name, _examples in (("ci", 60), ("soak", 1_000)):
+    hypothesis.settings.register_profile(
+        _name,
+        max_examples=_examples,
+        deadline=None,
+        derandomize=False,
+        print_blob=True,
+        database=None,
+        phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
+    )
 hypothesis.settings.register_profile("dev", max_examples=25, deadline=None, print_blob=True)
 hypothesis.settings.load_profile(
     os.environ.get("HYPOTHESIS_PROFILE") or ("ci" if os.environ.get("CI", "").lower() == "true" else "dev")
@@ -40,11 +49,11 @@ _WORKERS_MAX = 8
 
 @pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
 def pytest_xdist_auto_num_workers() -> int:
-    """How many processes `-n auto` runs the tests in: one more than cores, as tests wait half of the time.
+    """How many processes `-n auto` runs the tests in: two more than cores, as tests wait half of the time.
 
     Each has its own servers, so there is no fixture that two of them share.
     """
-    return min((os.cpu_count() or 1) + 1, _WORKERS_MAX)
+    return min((os.cpu_count() or 1) + 2, _WORKERS_MAX)
 
 
 @pytest.fixture(scope="session")
@@ -94,6 +103,28 @@ def valkey_url(valkey_server: ValkeyServer) -> str:
     """Give the address of an empty Valkey: what earlier tests left is flushed."""
     valkey_server.flush()
     return valkey_server.url
+
+
+def _own_tarantool() -> Iterator[TarantoolServer]:
+    try:
+        server = TarantoolServer()
+        server.start()
+    except ServerUnavailableError as error:
+        absent(str(error))
+    with server:
+        yield server
+
+
+@pytest.fixture(scope="session")
+def tarantool_server() -> Iterator[TarantoolServer]:
+    """Give one Tarantool for all tests of this process; whoever kills it starts it again."""
+    yield from _own_tarantool()
+
+
+@pytest.fixture
+def tarantool() -> Iterator[TarantoolServer]:
+    """Give a Tarantool of the test's own, to be killed."""
+    yield from _own_tarantool()
 
 
 @pytest.fixture(scope="module")

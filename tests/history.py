@@ -118,6 +118,18 @@ def check(
     ]
 
 
+def told(history: History, problems: Sequence[str]) -> list[str]:
+    """What was seen of the messages that problems name, in order."""
+    words = {word.strip(":,") for problem in problems for word in problem.split()}
+    seen = sorted((h for h in history.handed if h.message in words), key=lambda h: h.at)
+    return [
+        f"seen: {h.message} by {h.lease} in take {h.take}, attempt {h.attempts}: asked {h.asked:.3f},"
+        f" handed out {h.at:.3f}, ended {h.ended:.3f}, {h.tried} at {h.settling:.3f},"
+        f" {h.outcome} at {h.settled:.3f}"
+        for h in seen
+    ]
+
+
 def _by_message(history: History) -> dict[str, list[Handed]]:
     found: dict[str, list[Handed]] = defaultdict(list)
     for handed in history.handed:
@@ -175,18 +187,18 @@ def _certain_end(history: History, handed: Handed) -> float:
 
 
 def _double_leases(history: History) -> list[str]:
+    """Two leases that were certainly held at one moment; what a loss took before it was seen never was."""
     problems = []
     for message, list_ in _by_message(history).items():
-        latest, by = -inf, None
-        for handed in list_:
-            end = _certain_end(history, handed)
-            if handed.at < latest and handed.at < end and by is not None:
-                problems.append(
-                    f"two live leases: {message} was out from {by.at:.6f} to {latest:.6f} by {by.lease},"
-                    f" and at {handed.at:.6f} by {handed.lease}"
-                )
-            if end > latest:
-                latest, by = end, handed
+        held = [(handed, _certain_end(history, handed)) for handed in list_]
+        for place, (handed, end) in enumerate(held):
+            for by, latest in held[:place]:
+                if max(by.at, handed.at) < min(latest, end):
+                    problems.append(
+                        f"two live leases: {message} was out from {by.at:.6f} to {latest:.6f} by {by.lease},"
+                        f" and at {handed.at:.6f} by {handed.lease}"
+                    )
+                    break
     return problems
 
 

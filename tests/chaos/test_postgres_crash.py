@@ -10,7 +10,7 @@ from forebay.log.intake import Intake
 from forebay.log.postgres import PostgresLog
 from forebay.log.postgres.writing import write
 from forebay.model import Limits, Unavailable, mint
-from tests.chaos.postgres_load import Load
+from tests.chaos.log_load import Load
 from tests.conformance.steps import (
     append_of,
     check_ledger,

@@ -10,7 +10,7 @@ import pytest
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Claim, Group, Queue, Record
 from forebay.model import Unavailable, mint
-from tests.chaos.postgres_load import Load
+from tests.chaos.log_load import Load
 from tests.conformance.steps import append_of, check_ledger, counts, push, sequences, stored, take_one
 from tests.integration.postgres_steps import connected, new_seed
 from tests.servers import FaultProxy, PostgresServer, Verdict

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.conformance.rigs import DURABLE_NAMES, NAMES, Rig, make_rig
+from tests.conformance.remote import HttpRig, LogServer
+from tests.conformance.rigs import DURABLE_NAMES, NAMES, REMOTE_NAMES, Rig, make_rig
 from tests.conformance.steps import check_ledger
 from tests.servers import PostgresServer
 
@@ -20,12 +21,21 @@ def rig_database(postgres_server: PostgresServer) -> Iterator[str]:
     postgres_server.drop_database(dsn)
 
 
-async def _opened(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
-    def dsn() -> str:
-        address: str = request.getfixturevalue("rig_database")
-        return address
+@pytest.fixture(scope="session")
+def log_server() -> Iterator[LogServer]:
+    """Give one server for all rigs that are remote."""
+    server = LogServer()
+    server.start()
+    yield server
+    server.stop()
 
-    rig = make_rig(name, tmp_path, dsn)
+
+async def _opened(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Rig]:
+    rig = (
+        HttpRig(request.getfixturevalue("log_server"))
+        if name in REMOTE_NAMES
+        else make_rig(name, tmp_path, request.getfixturevalue)
+    )
     await rig.fresh()
     try:
         yield rig
@@ -35,7 +45,7 @@ async def _opened(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> 
         await rig.close()
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=(*NAMES, *REMOTE_NAMES))
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
     """Give each implementation in turn; its ledger must balance when the test ends."""
     async for opened in _opened(request.param, tmp_path, request):

@@ -10,20 +10,23 @@ from abc import ABC, abstractmethod
 from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import apsw
 import asyncpg
+import asynctnt
 import msgspec
 
 from forebay.log.memory import MemoryLog
 from forebay.log.postgres import PostgresLog
 from forebay.log.sqlite import SqliteLog
+from forebay.log.tarantool import TarantoolLog
 from forebay.model import HEADER_BYTES, ManualClock, pack, sequence_of
 
 if TYPE_CHECKING:
     from forebay.log.seam import Log
     from forebay.log.values import Group, Queue
+    from tests.servers import TarantoolServer
 
 BEGIN = 1_800_000_000_000_000
 """When every test begins, in microseconds: some day in 2027."""
@@ -31,8 +34,10 @@ DAY = 86_400.0
 REMEMBER_SECONDS = 7 * DAY
 """How long the logs under test remember ids."""
 
-NAMES = ("memory", "sqlite", "postgres")
-DURABLE_NAMES = ("sqlite", "postgres")
+NAMES = ("memory", "sqlite", "postgres", "tarantool")
+REMOTE_NAMES = ("http",)
+"""Logs that are another one, somewhere else."""
+DURABLE_NAMES = ("sqlite", "postgres", "tarantool")
 
 
 class Rig(ABC):
@@ -223,6 +228,78 @@ class PostgresRig(Rig):
             await connection.close()
 
 
+_EMPTY = """
+    box.begin()
+    for name, space in pairs(box.space) do
+        if type(name) == 'string' and name:match('^forebay_') and name ~= 'forebay_schema' then
+            for _, row in space:pairs() do
+                local key = {}
+                for i, part in ipairs(space.index[0].parts) do key[i] = row[part.fieldno] end
+                space:delete(key)
+            end
+        end
+    end
+    box.commit()
+"""
+_FLIP_BLOCK = """
+    local queue, sequence, at, bit_ = ...
+    local row = box.space.forebay_block:select({queue, sequence}, {iterator = 'GE', limit = 1})[1]
+    local place = at + math.floor((#row.body - at) / 2) + 1
+    local byte = string.char(bit.bxor(row.body:byte(place), bit_))
+    box.space.forebay_block:update({queue, row.last}, {{':', 'body', place, 1, byte}})
+"""
+_FLIP_LETTER = """
+    local group, sequence, at, bit_ = ...
+    local row = box.space.forebay_letter:get({group, sequence})
+    local place = at + math.floor((#row.body - at) / 2) + 1
+    local byte = string.char(bit.bxor(row.body:byte(place), bit_))
+    box.space.forebay_letter:update({group, sequence}, {{':', 'body', place, 1, byte}})
+"""
+
+
+_KILLS_MAX = 5
+"""Of a rig: what a machine does more often is opened again as it is, since each takes half a second."""
+
+
+class TarantoolRig(Rig):
+    """A server of the run; to start afresh its rows are deleted. Spaces and procedures stay.
+
+    Before it is opened again the server is killed, and recovers what it has acknowledged.
+    """
+
+    name = "tarantool"
+
+    def __init__(self, server: TarantoolServer) -> None:
+        super().__init__()
+        self._server = server
+        self._kills = 0
+
+    async def reopen(self) -> None:
+        """Close the log, kill the server, and open it again."""
+        await self.close()
+        if self._kills < _KILLS_MAX:
+            self._kills += 1
+            self._server.kill()
+            self._server.start()
+        await self.open()
+
+    def _make(self) -> Log:
+        return TarantoolLog(self._server.url, clock=self.clock, remember_seconds=REMEMBER_SECONDS)
+
+    async def _wipe(self) -> None:
+        await self._run(_EMPTY)
+
+    async def flip_bit(self, queue: Queue, sequence: int) -> None:
+        await self._run(_FLIP_BLOCK, queue.number, sequence)
+
+    async def flip_letter(self, group: Group, message_id: int) -> None:
+        await self._run(_FLIP_LETTER, group.number, sequence_of(message_id))
+
+    async def _run(self, script: str, *place: int) -> None:
+        async with asynctnt.Connection(host="127.0.0.1", port=self._server.port) as connection:
+            await connection.eval(script, [*place, HEADER_BYTES, 0x10])
+
+
 def flipped(body: bytes) -> bytes:
     """The body with one bit of its content changed."""
     damaged = bytearray(body)
@@ -230,10 +307,12 @@ def flipped(body: bytes) -> bytes:
     return bytes(damaged)
 
 
-def make_rig(name: str, directory: Path, dsn: Callable[[], str]) -> Rig:
-    """The rig of that name; `dsn` is asked for only where a server is needed."""
+def make_rig(name: str, directory: Path, fixture: Callable[[str], Any]) -> Rig:
+    """The rig of that name; a fixture is asked for only where a server is needed."""
     if name == "memory":
         return MemoryRig()
     if name == "sqlite":
         return SqliteRig(directory)
-    return PostgresRig(dsn())
+    if name == "tarantool":
+        return TarantoolRig(fixture("tarantool_server"))
+    return PostgresRig(fixture("rig_database"))

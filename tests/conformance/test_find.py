@@ -112,6 +112,31 @@ async def test_a_letter_is_found_redriven_and_purged(rig: Rig) -> None:
     assert purged.claim is None
 
 
+@pytest.mark.parametrize("redriven_first", [False, True])
+async def test_of_a_letter_redriven_and_its_message_read_again_the_one_to_come_first_is_found(
+    rig: Rig, *, redriven_first: bool
+) -> None:
+    queue, ids = await filled(rig, count=1)
+    (group,) = await rig.log.groups(queue)
+    (claim,) = (await rig.log.claim(group, "me")).claims
+    await rig.log.commit(settlements=[claim.settle(dead=(Death(0, "no good", 1, Message(b"0")),))])
+    await rig.log.seek(group, "earliest")
+    now = rig.clock.now()
+
+    async def read_again() -> None:
+        (claim,) = (await rig.log.claim(group, "me")).claims
+        await rig.log.commit(settlements=[claim.settle(deferred=(Deferral(0, now + SECOND, 1, now),))])
+
+    if redriven_first:
+        await rig.log.redrive(group, ids)
+    await read_again()
+    if not redriven_first:
+        await rig.log.redrive(group, ids)
+    found = (await standing(rig, ids[0])).claim
+    assert found is not None
+    assert (found.owner, found.due_at, found.attempts) == (None, now, 0)
+
+
 async def test_a_letter_is_found_after_its_block_was_dropped(rig: Rig) -> None:
     queue, ids = await filled(rig, keep_seconds=1)
     (group,) = await rig.log.groups(queue)

@@ -452,6 +452,20 @@ class LogMachine(RuleBasedStateMachine):
         expected = self.run(asked(self.oracle, both.oracle))
         self.agree(expected, self.run(asked(self.subject, both.subject)))
 
+    @rule(pick=picks, to=st.integers(1, 40))
+    def advance(self, pick: int, to: int) -> None:
+        """Be done with what lies before a place, which may be past the end."""
+        both = self.pick_group(pick, "held")
+
+        async def asked(log: Log, group: Group) -> object:
+            try:
+                return await log.advance(group, to)
+            except ForebayError as error:
+                return type(error)
+
+        expected = self.run(asked(self.oracle, both.oracle))
+        self.agree(expected, self.run(asked(self.subject, both.subject)))
+
     @precondition(lambda self: self.claims)
     @rule(picked=st.lists(picks, min_size=1, max_size=4))
     def recall(self, picked: list[int]) -> None:
@@ -695,11 +709,7 @@ def deferrals(kind: dict[int, str], due_at: int, claim: Claim) -> list[Deferral]
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_log_behaves_like_the_oracle(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
-    def dsn() -> str:
-        address: str = request.getfixturevalue("rig_database")
-        return address
-
-    rig = make_rig(name, tmp_path, dsn)
+    rig = make_rig(name, tmp_path, request.getfixturevalue)
     with asyncio.Runner() as runner:
         machine = type("Machine", (LogMachine,), {"rig": rig, "runner": runner})
         run_state_machine_as_test(machine, settings=settings(stateful_step_count=STEPS))

@@ -63,6 +63,7 @@ async def check_verbs(log: PostgresLog, watch: Watch, queue: Queue, group: Group
     assert not await check(watch, log.mark([claim.mark(handed=b"\x01") for claim in claims]))
     later = [claim.settle(deferred=(Deferral(0, 1),)) for claim in claims[:2]]
     await check(watch, log.commit(settlements=later, id=mint()))
+    await check(watch, log.outlook([group]), rows_max=10)
     due: Claimed = await check(watch, log.due(group, "owner", room))
     await check(watch, log.commit([append_of(queue, "y", partition="p1")], [due.claims[0].settle_all()]))
     await check(watch, log.read(queue, BLOCKS // 2, messages=3))

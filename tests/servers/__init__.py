@@ -13,6 +13,7 @@ from tests.servers.forebay import ForebayServer, environment
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import ServerUnavailableError
 from tests.servers.proxy import FaultProxy, Verdict
+from tests.servers.tarantool import TarantoolServer
 from tests.servers.valkey import ValkeyServer
 
 __all__ = [
@@ -20,6 +21,7 @@ __all__ = [
     "ForebayServer",
     "PostgresServer",
     "ServerUnavailableError",
+    "TarantoolServer",
     "ValkeyServer",
     "Verdict",
     "absent",

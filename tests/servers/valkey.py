@@ -5,16 +5,13 @@ killed one may lose the last second: what a warm tier has to live with.
 """
 
 import importlib.util
-import shutil
-import signal
 import socket
-import tempfile
 from collections.abc import Mapping
 from pathlib import Path
-from types import TracebackType
-from typing import Final, Self
+from typing import Final
 
-from tests.servers.process import ServerProcess, ServerUnavailableError, free_port
+from tests.servers.folder import FolderServer
+from tests.servers.process import ServerProcess, ServerUnavailableError
 
 __all__ = ["ValkeyServer"]
 
@@ -35,7 +32,7 @@ def _programs() -> dict[str, Path]:
     return programs
 
 
-class ValkeyServer:
+class ValkeyServer(FolderServer):
     """One server, its data in a directory that `close` removes. The port survives restarts.
 
     `settings` are configuration directives, on top of the defaults.
@@ -47,23 +44,15 @@ class ValkeyServer:
             raise ServerUnavailableError(
                 f"Valkey {flavour} is not on this machine; there is: {self.flavours()}"
             )
+        super().__init__("valkey")
         self._program = program
         self._settings = dict(settings or {})
-        self._directory = Path(tempfile.mkdtemp(prefix="forebay-valkey-"))
-        self._process: ServerProcess | None = None
         self.flavour = flavour
-        self.port = free_port()
-        self.log = self._directory / "server.log"
 
     @classmethod
     def flavours(cls) -> list[str]:
         """List what can be started here, among "wheel" (Valkey) and "debian" (Redis)."""
         return list(_programs())
-
-    @property
-    def running(self) -> bool:
-        """Whether the server's process is alive."""
-        return self._process is not None and self._process.running
 
     @property
     def url(self) -> str:
@@ -92,45 +81,9 @@ class ValkeyServer:
         )
         self._process.wait_ready(self._ready, timeout_seconds, self.log)
 
-    def stop(self) -> None:
-        """Stop in good order: the append-only file is written out. Nothing if it is down."""
-        if self._process is not None:
-            self._process.end(signal.SIGTERM)
-
-    def kill(self) -> None:
-        """Kill with SIGKILL; the process is gone on return."""
-        if self._process is not None:
-            self._process.end(signal.SIGKILL)
-
-    def restart(self) -> None:
-        """Stop in good order and start again, with the same data on the same port."""
-        self.stop()
-        self.start()
-
     def flush(self) -> None:
         """Remove every key."""
         assert self._ask(b"FLUSHALL\r\n").startswith(b"+OK"), "FLUSHALL was refused"
-
-    def close(self) -> None:
-        """Kill the server and remove its directory, log included."""
-        self.kill()
-        shutil.rmtree(self._directory, ignore_errors=True)
-
-    def __enter__(self) -> Self:
-        try:
-            self.start()
-        except BaseException:
-            self.close()
-            raise
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        traceback: TracebackType | None,
-    ) -> None:
-        self.close()
 
     def _ready(self) -> bool:
         """Ask with a PING; while the append-only file is loaded the answer is an error."""

@@ -70,6 +70,13 @@ def test_a_ledger_that_is_off_is_found() -> None:
     assert check(history(), dead=["b"], differences=[0, 1]) == ["the ledger is off by 1"]
 
 
+def test_a_lease_that_was_lost_before_it_was_seen_is_not_held_beside_the_next() -> None:
+    made = History(put={"a": 1}, partitions={"a": "p"}, losses=[(10, 10.2)])
+    made.hand(Handed("a", "1", 10.3, 20, 0, asked=9.9, take="1", id=1))
+    made.hand(Handed("a", "2", 10.25, 20, 1, asked=10.21, take="2", id=1)).settle("done", 11, 12)
+    assert check(made, ordered=True) == []
+
+
 def test_what_is_not_certain_is_no_problem() -> None:
     made = history()
     made.handed[0].settle("done", 4, float("inf"), "unknown")

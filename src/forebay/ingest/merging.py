@@ -16,7 +16,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from copy import copy
-from operator import attrgetter
 from typing import Final
 
 from forebay.log.values import Appended
@@ -24,7 +23,7 @@ from forebay.model import Message, Rejected, Unavailable, cancel
 
 Written = tuple[bytes, Appended]
 """The id of a block, and where the messages are that somebody had in it."""
-Push = Callable[[str, list[Message]], Awaitable[Written]]
+Push = Callable[[str, Sequence[Message | bytes]], Awaitable[Written]]
 """Writes messages as one block."""
 _Lane = tuple[str, str | None]
 """A queue, or one partition of it."""
@@ -36,7 +35,6 @@ MERGED_MESSAGES: Final = 1_000
 MERGED_BYTES: Final = 1 << 20
 MANY_PUTS: Final = 8
 _APART_MAX: Final = 10_000
-_payload: Final = attrgetter("payload")
 _MESSAGE_BYTES: Final = 200
 """What a message takes beside its payload, roughly."""
 
@@ -46,14 +44,14 @@ class _Put:
 
     __slots__ = ("answer", "messages", "size")
 
-    def __init__(self, messages: list[Message], size: int) -> None:
+    def __init__(self, messages: Sequence[Message | bytes], size: int) -> None:
         self.messages = messages
         self.size = size
         self.answer: asyncio.Future[Written] = asyncio.get_running_loop().create_future()
 
     def partition(self) -> str | None:
         """The partition, if all messages have the same."""
-        found = {message.partition for message in self.messages}
+        found = {message.partition if isinstance(message, Message) else "" for message in self.messages}
         return found.pop() if len(found) == 1 else None
 
     def fail(self, error: BaseException) -> None:
@@ -78,7 +76,7 @@ class Merger:
         """What waits or is under way, roughly."""
         return self._pending_bytes
 
-    def takes(self, messages: Sequence[Message], size: int | None = None) -> bool:
+    def takes(self, messages: Sequence[Message | bytes], size: int | None = None) -> bool:
         """Whether a put is small enough to gain from company; whoever knows its size says it."""
         return len(messages) <= SMALL_MESSAGES and (size or size_of(messages)) <= SMALL_BYTES
 
@@ -87,7 +85,7 @@ class Merger:
         if len(self._apart) < _APART_MAX:
             self._apart.add(queue)
 
-    async def put(self, queue: str, messages: list[Message], size: int | None = None) -> Written:
+    async def put(self, queue: str, messages: Sequence[Message | bytes], size: int | None = None) -> Written:
         """Put messages, maybe together with those of others; where they are."""
         put = _Put(messages, size or size_of(messages))
         while self._pending_bytes and self._pending_bytes + put.size > self._pending_bytes_max:
@@ -196,6 +194,7 @@ def part_of(appended: Appended, begin: int, end: int) -> Appended:
     return Appended(appended.first + begin - before, end - begin - len(mine), mine, appended.known)
 
 
-def size_of(messages: Sequence[Message]) -> int:
+def size_of(messages: Sequence[Message | bytes]) -> int:
     """Bytes that messages take, roughly."""
-    return sum(map(len, map(_payload, messages))) + _MESSAGE_BYTES * len(messages)
+    payloads = sum(len(m.payload if isinstance(m, Message) else m) for m in messages)
+    return payloads + _MESSAGE_BYTES * len(messages)

@@ -30,6 +30,8 @@ from forebay.model import (
 )
 
 STAGE_NAME_MAX = 255
+PUBLISHED_MAX = 20_000
+"""How many blocks one call may publish."""
 LETTERS_MAX = 10_000
 """How many dead letters one call may change."""
 RECALLED_MAX = 1_000
@@ -162,6 +164,14 @@ def check_stage_name(stage: str) -> str:
         text = f"a stage's name has 1 to {STAGE_NAME_MAX} characters, this one {len(stage)}"
         raise Rejected(text, hint="shorten it")
     return stage
+
+
+def check_publish(stage: str, ids: Sequence[bytes]) -> None:
+    """Raise Rejected unless so many blocks of a stage may be published at once."""
+    check_stage_name(stage)
+    if len(ids) > PUBLISHED_MAX:
+        text = f"{len(ids)} blocks at once, over {PUBLISHED_MAX}"
+        raise Rejected(text, hint="stage larger blocks: what is published together is one transaction")
 
 
 def check_letters(ids: Sequence[int]) -> list[int]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Final
 
-from forebay.log.values import Outcome, StoredBlock
+from forebay.log.values import OpenClaim, Outcome, StoredBlock
 from forebay.model.limits import BLOCK_MESSAGES_CEILING
 
 OUTCOMES_MAX: Final = 10_000
@@ -14,6 +15,18 @@ OUTCOMES_MAX: Final = 10_000
 def first_claim(message_id: int, block: StoredBlock | None) -> int:
     """The least id that a claim on a message can begin with; a block that was dropped had so many at most."""
     return message_id - BLOCK_MESSAGES_CEILING + 1 if block is None else block.first
+
+
+def soonest(claims: Iterable[OpenClaim]) -> OpenClaim | None:
+    """Of the open claims on a message, the one that is held, or else the one whose time comes first.
+
+    There can be two: a dead letter that was redriven, and the message itself, to which its group went back.
+    """
+    return min(claims, key=_readiness, default=None)
+
+
+def _readiness(claim: OpenClaim) -> tuple[bool, int, int, bool, str]:
+    return claim.owner is None, claim.due_at, claim.attempts, not claim.handed, claim.owner or ""
 
 
 def is_about(outcome: Outcome, message_id: int) -> bool:

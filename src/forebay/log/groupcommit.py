@@ -40,6 +40,13 @@ class Result(msgspec.Struct, frozen=True):
     conflicts: Sequence[int] = ()
 
 
+def encode_all(items: Sequence[Item]) -> None:
+    """Have all blocks encoded; compressing lets go of the interpreter, so this is worth a thread."""
+    for item in items:
+        for intake in item.appends:
+            _ = intake.body
+
+
 Flush = Callable[[list[Item]], Awaitable[list[Result | Exception]]]
 """Write the items in one transaction, and answer each, with an exception where it changed nothing.
 
@@ -239,7 +246,7 @@ def _item(
     atomic: bool = False,
     records: Sequence[Record] = (),
 ) -> Item:
-    size = sum(len(intake.body) for intake in intakes) + bytes_of(records)
+    size = sum(intake.size for intake in intakes) + bytes_of(records)
     return Item(write_id, intakes, settlements, atomic, size, records)
 
 

@@ -24,7 +24,6 @@ from forebay.model import (
     Rejected,
     check_block,
     check_partition,
-    encode,
     flow_counts,
     format_id,
     queue_of,
@@ -50,15 +49,29 @@ class Answer(msgspec.Struct, frozen=True):
 
 
 class Intake:
-    """One block on its way in; `block`, `body` and `digests` are what the next attempt offers."""
+    """One block on its way in; `block`, `body` and `digests` are what the next attempt offers.
 
-    __slots__ = ("_dropped", "_kept", "_links", "block", "body", "digests", "partition", "queue", "total")
+    `size` is how many bytes its body took before compression when it came.
+    """
+
+    __slots__ = (
+        "_append",
+        "_dropped",
+        "_kept",
+        "_links",
+        "block",
+        "digests",
+        "partition",
+        "queue",
+        "size",
+        "total",
+    )
 
     def __init__(self, append: Append, queue: Queue, limits: Limits) -> None:
-        check_block(append.block, limits)
+        self.size = check_block(append.block, limits)
         self.queue = queue.number
         self.block: Block = append.block
-        self.body = append.body
+        self._append = append
         self.total = len(append.block)
         self.partition = _only_partition(append.block, queue) if queue.settings.ordered else None
         self._kept: list[int] | range = range(self.total)
@@ -72,6 +85,11 @@ class Intake:
     def id(self) -> bytes:
         """The block id."""
         return self.block.id
+
+    @property
+    def body(self) -> bytes:
+        """What the next attempt offers, as bytes; whoever asks first has it encoded."""
+        return self._append.body
 
     @property
     def dropped(self) -> bytes | None:
@@ -158,7 +176,7 @@ class Intake:
     def _leave_out(self, indexes: set[int]) -> None:
         self._kept = [kept for i, kept in enumerate(self._kept) if i not in indexes]
         self.block = self.block.without(indexes)
-        self.body = encode(self.block)
+        self._append = Append(self.queue, self.block)
         if self.digests is not None:
             self.digests = [d for i, d in enumerate(self.digests) if i not in indexes]
 

@@ -19,6 +19,7 @@ from forebay.log.claiming import (
     check_held,
     check_lanes,
     check_letters,
+    check_publish,
     check_spans,
     check_stage_name,
     check_tokens,
@@ -31,7 +32,7 @@ from forebay.log.claiming import (
     recalled,
     unknown_group,
 )
-from forebay.log.finding import OUTCOMES_MAX, has, is_about
+from forebay.log.finding import OUTCOMES_MAX, has, is_about, soonest
 from forebay.log.flows import FlowTally
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
@@ -46,7 +47,7 @@ from forebay.log.registry import (
     unknown_queue,
 )
 from forebay.log.seam import VersionConflict
-from forebay.log.seeking import Reckoning, check_start, kept_position, unfinished_from
+from forebay.log.seeking import Reckoning, check_dead, check_start, kept_position, no_reader, unfinished_from
 from forebay.log.values import (
     ROOM,
     Append,
@@ -54,7 +55,6 @@ from forebay.log.values import (
     Claim,
     Claimed,
     DeadLetter,
-    Death,
     FlowCount,
     Found,
     Group,
@@ -65,6 +65,7 @@ from forebay.log.values import (
     Mark,
     OpenClaim,
     Outcome,
+    Outlook,
     Owner,
     Position,
     Queue,
@@ -282,13 +283,43 @@ class MemoryLog:
     async def seek(self, group: Group, start: Start, *, dry_run: bool = False) -> Sought:
         check_start(start)
         held, state = self._live(group.queue), self._group(group)
-        before, place = state.group, _start_position(held, start)
+        before = state.group
+        reckoning = self._reckon(held, state, _start_position(held, start))
+        if not dry_run:
+            self._go_on(state, reckoning)
+            state.purged += reckoning.skipped
+        return reckoning.sought(before, dry_run=dry_run)
+
+    async def advance(self, group: Group, to: int, dead: Sequence[DeadLetter] = ()) -> int:
+        check_start(Position(to))
+        check_dead(group, to, dead)
+        held, state = self._live(group.queue), self._group(group)
+        reckoning = self._reckon(held, state, _start_position(held, Position(to)))
+        if reckoning.skipped:
+            if dead and any(c.group == group.number and c.letter is None for c in self._claims.values()):
+                raise no_reader(group)
+            ordered = held.queue.settings.ordered
+            lanes = [letter.message().partition if ordered else None for letter in dead]
+            buried = [
+                (letter, lane)
+                for letter, lane in zip(dead, lanes, strict=True)
+                if letter.message_id >= self._position(state, lane)
+            ]
+            self._go_on(state, reckoning, letters=False)
+            state.done += reckoning.skipped - len(buried)
+            for letter, lane in buried:
+                self._bury(state, letter, lane)
+        return reckoning.skipped
+
+    def _reckon(self, held: _Queue, state: _Group, place: int) -> Reckoning:
+        """What it means for a group to go on from a place."""
+        group = state.group
         claims = [c for c in self._claims.values() if c.group == group.number]
         first = pack(group.queue, place)
         left = [(c, unfinished_from(c.done, c.count, first - c.first)) for c in claims if c.letter is None]
-        since = max(first, pack(group.queue, before.start))
-        reckoning = Reckoning(
-            start=before.start,
+        since = max(first, pack(group.queue, group.start))
+        return Reckoning(
+            start=group.start,
             place=place,
             upcoming=held.next,
             ready=self._accepted(state) - state.claimed - state.skipped,
@@ -296,19 +327,24 @@ class MemoryLog:
             returned=sum(count for _, count in left),
             dropped=sum(c.remaining() - count for c, count in left),
         )
-        sought = reckoning.sought(before, dry_run=dry_run)
-        if not dry_run:
-            for claim in claims:
-                del self._claims[claim.token]
-            for letter in (state.letters[c.letter] for c in claims if c.letter is not None):
-                letter.state, letter.changed_at = "dead", self._clock.now()
-                state.dead += 1
-            state.group, state.position = sought.group, place
-            state.lanes.clear()
-            state.earlier += reckoning.earlier_change
-            state.claimed += reckoning.claimed_change
-            state.purged += reckoning.skipped
-        return sought
+
+    def _go_on(self, state: _Group, reckoning: Reckoning, *, letters: bool = True) -> None:
+        """Send a group to another place, perhaps with its redriven letters; the caller books."""
+        claims = [
+            c
+            for c in self._claims.values()
+            if c.group == state.group.number and (letters or c.letter is None)
+        ]
+        for claim in claims:
+            del self._claims[claim.token]
+        for letter in (state.letters[c.letter] for c in claims if c.letter is not None):
+            letter.state, letter.changed_at = "dead", self._clock.now()
+            state.dead += 1
+        state.group = reckoning.sought(state.group, dry_run=False).group
+        state.position = reckoning.place
+        state.lanes.clear()
+        state.earlier += reckoning.earlier_change
+        state.claimed += reckoning.claimed_change
 
     def _claimed_since(self, state: _Group, block: StoredBlock, since: int) -> int:
         """How many messages of a block, of those from message id `since` on, the group has claimed."""
@@ -467,17 +503,22 @@ class MemoryLog:
                 letter=claim.letter,
             )
         for death in settlement.dead:
-            self._bury(group, claim, death, now)
+            letter = DeadLetter(
+                claim.first + death.offset, now, death.reason, death.attempts, dead_letter_body(death)
+            )
+            self._bury(group, letter, claim.block.partition, claim)
         body = encode_outcome(settlement)
         group.outcomes.append(decode_outcome(claim.first, now, claim.count, body))
         if not claim.remaining():
             del self._claims[claim.token]
 
-    def _bury(self, group: _Group, claim: _Claim, death: Death, now: int) -> None:
+    def _bury(
+        self, group: _Group, letter: DeadLetter, partition: str | None, claim: _Claim | None = None
+    ) -> None:
         """Keep a dead letter. A message that was handed out again after it had died has only one."""
-        message_id = claim.first + death.offset
+        message_id, now = letter.message_id, self._clock.now()
         known = group.letters.get(message_id)
-        others = (c for c in self._claims.values() if c.group == claim.group and c is not claim)
+        others = (c for c in self._claims.values() if c.group == group.group.number and c is not claim)
         if any(c.letter == message_id for c in others):
             group.purged += 1  # the letter itself is on its way again: what becomes of that counts
             return
@@ -485,8 +526,8 @@ class MemoryLog:
             group.purged += 1
         else:
             group.dead += 1
-        letter = DeadLetter(message_id, now, death.reason, death.attempts, dead_letter_body(death))
-        group.letters[message_id] = _Letter(letter, claim.block.partition, now)
+        letter = msgspec.structs.replace(letter, died_at=now)
+        group.letters[message_id] = _Letter(letter, partition, now)
 
     # Handing out
 
@@ -680,6 +721,20 @@ class MemoryLog:
                 count += 1
         return count
 
+    async def stamp(self) -> str | None:
+        return None
+
+    async def outlook(self, groups: Sequence[Group]) -> list[Outlook]:
+        return [self._outlook(group) for group in groups if group.number in self._groups]
+
+    def _outlook(self, group: Group) -> Outlook:
+        held, state = self._queues[group.queue], self._groups[group.number]
+        out = {c.block.partition for c in self._claims.values() if c.group == group.number}
+        free = [b for b in held.blocks if not held.queue.settings.ordered or b.partition not in out]
+        ready = next((b.last for b in free if self._unclaimed(state, b)), None)
+        due_at = min((c.due_at for c in self._deferred(group, None)), default=None)
+        return Outlook(group.number, held.next, ready, due_at)
+
     def _take_over(self, claims: Iterable[_Claim], owner: str, room: Room) -> Claimed:
         taken: list[_Claim] = []
         space = Space(room)
@@ -829,9 +884,7 @@ class MemoryLog:
         return Standing(
             group=group,
             claimed=block is None or message_id <= block.last - unclaimed,
-            claim=next(
-                (found for c in self._claims.values() if (found := _open(c, group, message_id))), None
-            ),
+            claim=soonest(found for c in self._claims.values() if (found := _open(c, group, message_id))),
             letter=None if kept is None else Letter(kept.letter, kept.state, kept.changed_at),
             corrupt=any(b.first <= message_id <= b.last for b in self._quarantine.values()),
             outcomes=about[-OUTCOMES_MAX:],
@@ -1003,13 +1056,14 @@ class MemoryLog:
         for append in appends:
             staged.setdefault(append.block.id, (self._clock.now(), append))
 
-    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
-        staged = self._stages.get(check_stage_name(stage), {})
+    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+        check_publish(stage, ids)
+        staged = self._stages.get(stage, {})
         missing = [i for i in ids if i not in staged]
         if missing and not all(i in self._receipts for i in missing):
             raise nothing_staged(stage, len(missing))
         appends = [staged[i][1] for i in ids if i in staged]
-        receipt = await self.commit(appends, atomic=True) if appends else Receipt()
+        receipt = await self.commit(appends, atomic=True, records=records)
         fresh = iter(receipt.appended)
         self._stages.pop(stage, None)
         return Receipt([next(fresh) if i in staged else self._published(i) for i in ids])
@@ -1096,12 +1150,14 @@ class MemoryLog:
 
     def _unclaimed(self, state: _Group, block: StoredBlock) -> int:
         """How many messages of a block the group has not claimed."""
+        return max(0, block.last - max(self._position(state, block.partition), block.first) + 1)
+
+    def _position(self, state: _Group, lane: str | None) -> int:
+        """The id of the first message that the group has not claimed; a lane is an ordered queue's."""
         number = state.group.queue
         if self._queues[number].queue.settings.ordered:
-            position = state.lanes.get(block.partition or "", pack(number, state.group.start))
-        else:
-            position = pack(number, state.position)
-        return max(0, block.last - max(position, block.first) + 1)
+            return state.lanes.get(lane or "", pack(number, state.group.start))
+        return pack(number, state.position)
 
     def _skip(self, state: _Group, held: _Queue, blocks: Sequence[StoredBlock]) -> None:
         """Count what is dropped unread as expired, and move the cursor past it."""

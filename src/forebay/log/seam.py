@@ -36,6 +36,7 @@ from forebay.log.values import (
     LaneStats,
     Mark,
     Outcome,
+    Outlook,
     Owner,
     Queue,
     Receipt,
@@ -136,6 +137,21 @@ class Log(Protocol):
         were redriven and are not finished are dead letters again. Costs by claims, lanes and, in an ordered
         queue, by the blocks that are handed out again. Before the oldest kept message is at it; Rejected
         past the end.
+        """
+        ...
+
+    async def advance(self, group: Group, to: int, dead: Sequence[DeadLetter] = ()) -> int:
+        """Say that a group has done with everything before sequence number `to`; how many it finished by it.
+
+        For readers that keep their own place. What lies before it and is not finished is done, however it was
+        held; what lies from it on is ready, like after a seek, also what was finished: all claims end, but
+        for those on redriven letters. Never goes back: where nothing before it is left to do, nothing
+        changes, and the answer is 0. So it can be repeated. Rejected past the end. Costs like a seek, and
+        next to nothing where there are no claims.
+
+        `dead` are messages before the place, up to 10,000, that become dead letters and not done; they die
+        now. Those that the group has come past already stay what they are. Rejected while workers of the
+        group hold claims.
         """
         ...
 
@@ -268,6 +284,20 @@ class Log(Protocol):
         """Give back all claims of an owner at once, for others to take as due; how many there were."""
         ...
 
+    # Noticing what others write
+
+    async def stamp(self) -> str | None:
+        """Another text than before if another process has written since then, and perhaps otherwise, too.
+
+        None where no other process can. Two that are equal: there is nothing new to look for. Costs next to
+        nothing, and writes nothing, so that it can be asked many times a second.
+        """
+        ...
+
+    async def outlook(self, groups: Sequence[Group]) -> list[Outlook]:
+        """What groups have to look forward to; those that are gone are left out. Writes nothing."""
+        ...
+
     # Reading
 
     async def read(
@@ -395,10 +425,12 @@ class Log(Protocol):
         """Keep blocks under a name, unseen. Idempotent by block id."""
         ...
 
-    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
-        """Append the staged blocks of these ids, in this order, at once, and forget the rest of the stage.
+    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+        """Append the staged blocks of these ids, in this order, and forget the rest of the stage.
 
-        A second publish of the same ids answers like the first.
+        Up to 20,000 of them, all at once, together with `records`, under the rules of `commit`: after
+        VersionConflict nothing was published, and the stage is as it was. A second publish of the same ids
+        answers like the first; its records are looked at again: their versions tell that it is the second.
         """
         ...
 

@@ -5,10 +5,15 @@ Pure functions. The reasons are in docs/adr/0013-what-a-seek-does-to-the-books.m
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Final
+
 import msgspec
 
-from forebay.log.values import Group, Position, Sought
-from forebay.model import SEQUENCE_MAX, TIME_MAX, Rejected, bitmap
+from forebay.log.values import DeadLetter, Group, Position, Sought
+from forebay.model import SEQUENCE_MAX, TIME_MAX, Rejected, bitmap, queue_of, sequence_of
+
+ADVANCED_DEAD_MAX: Final = 10_000
 
 
 def check_start(start: object) -> None:
@@ -31,6 +36,26 @@ def kept_position(position: Position, floor: int, upcoming: int) -> int:
         text = f"position {position.sequence} is past the end: the next message will be {upcoming}"
         raise Rejected(text, hint='give "latest" to begin with the next message')
     return max(floor, position.sequence)
+
+
+def check_dead(group: Group, to: int, dead: Sequence[DeadLetter]) -> None:
+    """Raise Rejected unless these are messages before a place, each once."""
+    if len(dead) > ADVANCED_DEAD_MAX:
+        text = f"{len(dead)} dead letters at once, over {ADVANCED_DEAD_MAX}"
+        raise Rejected(text, hint="advance in smaller steps")
+    ids = {letter.message_id for letter in dead}
+    if len(ids) < len(dead):
+        raise Rejected("a message dies twice", hint="name each dead letter once")
+    for message_id in ids:
+        if queue_of(message_id) != group.queue or sequence_of(message_id) >= to:
+            text = f"message {message_id} is not before position {to} of the group's queue"
+            raise Rejected(text, hint="name only messages that the group has come past")
+
+
+def no_reader(group: Group) -> Rejected:
+    """What is said to a reader that buries messages of a group with workers."""
+    text = f"messages of group {group.name} are claimed by workers"
+    return Rejected(text, hint="read with a group of its own, or let its workers bury them")
 
 
 def unfinished_from(done: bytes, count: int, offset: int) -> int:

@@ -1,18 +1,20 @@
 """The values that cross the log seam: what is written, what is claimed, what is counted.
 
 Positions are sequence numbers (from 1, without gaps, per queue); a message id packs the queue's number
-and the sequence number in one int64. Times are microseconds UTC. All values are immutable.
+and the sequence number in one int64. Times are microseconds UTC. All values are immutable. It is long because
+what crosses the seam is read in one place.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any, Final, Literal
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Final, Literal, Self, TypeVar
 
 import msgspec
 
 from forebay.model import (
     Block,
+    BlockLike,
     Conflict,
     Corrupt,
     Flow,
@@ -24,6 +26,7 @@ from forebay.model import (
     verify,
 )
 
+Decoded = TypeVar("Decoded", bound=BlockLike)
 _ANOTHER: Final = "the body belongs to another block"
 
 
@@ -59,7 +62,7 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     paused: bool = False
     """Nothing is handed out while it is; pushes go on."""
     labels: dict[str, Any] = msgspec.field(default_factory=dict)
-    """What programs keep with a queue; Forebay itself doesn't look at it."""
+    """What programs keep with a queue; in `flows`, which of its groups are flows, for the metrics."""
 
 
 class Queue(msgspec.Struct, frozen=True):
@@ -83,20 +86,40 @@ class Group(msgspec.Struct, frozen=True):
     """How often it was sent to another place: what was claimed before that is claimed no more."""
 
 
-class Append(msgspec.Struct, frozen=True):
-    """A block on its way into a queue, encoded once."""
+class Append:
+    """A block on its way into a queue, encoded once: by whoever needs its bytes first, in any thread."""
 
-    queue: int
-    block: Block
-    body: bytes
+    __slots__ = ("_body", "block", "queue")
+
+    def __init__(self, queue: int, block: Block, body: bytes | None = None) -> None:
+        self.queue = queue
+        self.block = block
+        self._body = body
 
     @classmethod
-    def of(cls, queue: Queue | int, block: Block | Sequence[Message]) -> Append:
-        """Encode a block for a queue; messages become a block with a fresh id."""
+    def of(cls, queue: Queue | int, block: Block | Sequence[Message | bytes]) -> Append:
+        """A block for a queue; messages become a block with a fresh id."""
         number = queue if isinstance(queue, int) else queue.number
-        if not isinstance(block, Block):
-            block = Block.of(block)
-        return cls(number, block, encode(block))
+        return cls(number, block if isinstance(block, Block) else Block.of(block))
+
+    def __eq__(self, other: object) -> bool:
+        """Whether it is the same block on its way into the same queue."""
+        return isinstance(other, Append) and (other.queue, other.block) == (self.queue, self.block)
+
+    def __hash__(self) -> int:
+        """By the id, which no two blocks share."""
+        return hash(self.block.id)
+
+    def __repr__(self) -> str:
+        """Name the block without showing its payloads."""
+        return f"<Append of {self.block!r} to queue {self.queue}>"
+
+    @property
+    def body(self) -> bytes:
+        """The block as bytes; it must have passed `check_block`."""
+        if self._body is None:
+            self._body = encode(self.block)
+        return self._body
 
 
 Where = Literal["log", "spool", "buffered"]
@@ -261,13 +284,17 @@ class StoredBlock(msgspec.Struct, frozen=True):
 
         A body that was `checked` in this process, as that of every claim, is not checked again.
         """
+        return self.decode_by(lambda body: decode(body, checked=checked), queue)
+
+    def decode_by(self, read: Callable[[bytes], Decoded], queue: str | None = None) -> Decoded:
+        """Decode the body by a function that raises Corrupt for what is no block, or not a whole one."""
         try:
-            return self._own(decode(self.body, checked=checked))
+            return self._own(read(self.body))
         except Corrupt as error:
             first, last = sequence_of(self.first), sequence_of(self.last)
             raise Corrupt(str(error), queue=queue, first=first, last=last) from error
 
-    def _own(self, block: Block) -> Block:
+    def _own(self, block: Decoded) -> Decoded:
         if len(block) != self.count or block.id != self.id:
             raise Corrupt(_ANOTHER)
         return block
@@ -339,6 +366,28 @@ class Claimed(msgspec.Struct, frozen=True):
     corrupt: Sequence[Corrupt] = ()
     next_due_at: int | None = None
     """When `due` will have more: the earliest time of what still waits. Only `due` says it."""
+
+
+class Outlook(msgspec.Struct, frozen=True):
+    """What a group has to look forward to, by its number."""
+
+    group: int
+    next: int
+    """The sequence number of the next message that is put in its queue."""
+    ready: int | None
+    """Stands for what would be claimed next, and is another number when that is something else.
+
+    None when there is nothing to claim. In an ordered queue it may be there for nothing, until somebody tries
+    to claim: whether the partition of a new block is out is not looked at before.
+    """
+    due_at: int | None
+    """When the first of what is deferred, or was given back, is due; None when nothing is."""
+
+    @classmethod
+    def of(cls, group: int, next: int, position: int, lane: int | None, due_at: int | None) -> Self:
+        """The same from a group's cursor, and the first of its lanes that is ready."""
+        ready = position if lane is None and position < next else lane
+        return cls(group, next, ready, due_at)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -435,6 +484,7 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     claimed: bool
     """Whether the group's cursor is past it."""
     claim: OpenClaim | None
+    """Of several (see `finding.soonest`) the one to come first."""
     letter: Letter | None
     corrupt: bool
     """Whether its block is in quarantine."""

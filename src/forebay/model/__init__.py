@@ -5,7 +5,7 @@ Invariants: nothing here does I/O or imports another layer; every public name is
 """
 
 from forebay.model import bitmap
-from forebay.model.block import Block
+from forebay.model.block import Block, BlockLike
 from forebay.model.cancelling import cancel
 from forebay.model.check import body_bytes, check_block
 from forebay.model.clock import (
@@ -16,7 +16,16 @@ from forebay.model.clock import (
     from_datetime,
     to_datetime,
 )
-from forebay.model.codec import HEADER_BYTES, Header, decode, encode, peek_header, verify
+from forebay.model.codec import (
+    HEADER_BYTES,
+    Header,
+    RawBlock,
+    decode,
+    decode_raw,
+    encode,
+    peek_header,
+    verify,
+)
 from forebay.model.columns import Headers
 from forebay.model.compression import Compression
 from forebay.model.errors import (
@@ -35,7 +44,7 @@ from forebay.model.errors import (
     UnknownGroup,
     UnknownQueue,
 )
-from forebay.model.flow import NO_FLOW, Flow, flow_counts, flow_of
+from forebay.model.flow import NO_FLOW, READING, Flow, flow_counts, flow_of, flow_reading
 from forebay.model.identity import (
     ID_BYTES,
     BlockId,
@@ -54,7 +63,7 @@ from forebay.model.limits import (
     check_partition,
     check_queue_name,
 )
-from forebay.model.message import Message
+from forebay.model.message import Message, whole
 from forebay.model.numbering import (
     MESSAGE_ID_MAX,
     QUEUE_BITS,
@@ -83,11 +92,13 @@ __all__ = [
     "NO_FLOW",
     "QUEUE_BITS",
     "QUEUE_NUMBER_MAX",
+    "READING",
     "SEQUENCE_BITS",
     "SEQUENCE_MAX",
     "TIME_MAX",
     "Block",
     "BlockId",
+    "BlockLike",
     "Clock",
     "Compression",
     "Conflict",
@@ -106,6 +117,7 @@ __all__ = [
     "MessageId",
     "Misconfigured",
     "QueueNumber",
+    "RawBlock",
     "Rejected",
     "Sequence",
     "SystemClock",
@@ -123,9 +135,11 @@ __all__ = [
     "check_partition",
     "check_queue_name",
     "decode",
+    "decode_raw",
     "encode",
     "flow_counts",
     "flow_of",
+    "flow_reading",
     "format_bytes",
     "format_id",
     "format_seconds",
@@ -146,4 +160,5 @@ __all__ = [
     "to_datetime",
     "unpack",
     "verify",
+    "whole",
 ]

@@ -7,17 +7,25 @@ slice of it keeps its id.
 
 from collections.abc import Callable, Collection, Iterator, Sequence
 from itertools import compress, repeat
-from operator import attrgetter
-from typing import Any, Final
+from typing import Any, Protocol, cast
 
 import msgspec
 
 from forebay.model.clock import SystemClock
 from forebay.model.columns import Headers, fold, fold_headers, refold, unfold
 from forebay.model.identity import ID_BYTES, format_id, mint
-from forebay.model.message import Message
+from forebay.model.message import Message, whole
 
-_COLUMNS: Final = tuple(map(attrgetter, Message.__struct_fields__))
+
+class BlockLike(Protocol):
+    """What a block is in whatever form: an id, and so many messages."""
+
+    @property
+    def id(self) -> bytes:
+        """The id of the block."""
+
+    def __len__(self) -> int:
+        """How many messages there are."""
 
 
 class Block(msgspec.Struct, frozen=True):
@@ -40,24 +48,32 @@ class Block(msgspec.Struct, frozen=True):
     @classmethod
     def of(
         cls,
-        messages: Sequence[Message],
+        messages: Sequence[Message | bytes],
         *,
         id: bytes | None = None,
         created_at: int | None = None,
     ) -> "Block":
-        """Gather messages in a block, with a fresh id and the machine's time by default."""
-        payloads, partitions, transaction_ids, headers, start_times = (
-            list(map(column, messages)) for column in _COLUMNS
-        )
-        count = len(messages)
+        """Gather messages in a block, with a fresh id and the machine's time by default.
+
+        Bytes are the payload of a message that has nothing else: no object is made for it.
+        """
+        made = mint() if id is None else id
+        moment = SystemClock().now() if created_at is None else created_at
+        kinds = set(map(type, messages))
+        if kinds == {bytes}:
+            return cls(made, moment, cast("list[bytes]", list(messages)), [""])
+        rows = list(map(whole, messages)) if bytes in kinds else cast("Sequence[Message]", messages)
+        # A loop over a column is twice as fast as anything that takes all of a message at once.
+        transaction_ids = [row.transaction_id for row in rows]
+        start_times = [row.start_time for row in rows]
         return cls(
-            mint() if id is None else id,
-            SystemClock().now() if created_at is None else created_at,
-            payloads,
-            *fold(partitions or [""]),
-            None if transaction_ids.count(None) == count else transaction_ids,
-            *fold_headers(headers or [None]),
-            None if start_times.count(None) == count else start_times,
+            made,
+            moment,
+            [row.payload for row in rows],
+            *fold([row.partition for row in rows] or [""]),
+            None if transaction_ids.count(None) == len(rows) else transaction_ids,
+            *fold_headers([row.headers for row in rows] or [None]),
+            None if start_times.count(None) == len(rows) else start_times,
         )
 
     def __len__(self) -> int:

@@ -22,8 +22,8 @@ _ROW_BYTES: Final = 5
 _TIME_BYTES: Final = 9
 
 
-def check_block(block: Block, limits: Limits) -> None:
-    """Raise `Rejected` or `TooLarge`, saying which message breaks which rule."""
+def check_block(block: Block, limits: Limits) -> int:
+    """Raise `Rejected` or `TooLarge`, saying which message breaks which rule; return its `body_bytes`."""
     count = len(block)
     if count == 0:
         raise Rejected("the block has no messages", hint="push at least one")
@@ -47,6 +47,7 @@ def check_block(block: Block, limits: Limits) -> None:
             f"the block takes {size} bytes, over {format_bytes(limits.block_bytes_max)}",
             hint="push fewer messages at once, or raise block_bytes_max",
         )
+    return size
 
 
 def body_bytes(block: Block) -> int:

@@ -7,7 +7,7 @@ always comes back equal.
 
 import struct
 import zlib
-from typing import Annotated, Final
+from typing import Annotated, Final, TypeVar
 
 import msgspec
 
@@ -36,8 +36,22 @@ _Body = tuple[
     Annotated[list[int], _Rows] | None,
     Annotated[list[int | None], _Rows] | None,
 ]
+_RawBody = tuple[
+    Annotated[list[bytes], _Rows],
+    Annotated[list[str], _Rows],
+    msgspec.Raw,
+    msgspec.Raw,
+    Annotated[list[Headers], _Rows] | None,
+    Annotated[list[int], _Rows] | None,
+    Annotated[list[int | None], _Rows] | None,
+]
+Columns = TypeVar("Columns", _Body, _RawBody)
+
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(_Body)
+_raw_decoder: Final = msgspec.msgpack.Decoder(_RawBody)
+_index_decoder: Final = msgspec.msgpack.Decoder(Annotated[list[int], _Rows] | None)
+_ids_decoder: Final = msgspec.msgpack.Decoder(Annotated[list[str | None], _Rows] | None)
 
 
 class Header(msgspec.Struct, frozen=True):
@@ -50,6 +64,34 @@ class Header(msgspec.Struct, frozen=True):
     body_bytes: int
     checksum: int
     version: int = VERSION
+
+
+class RawBlock(msgspec.Struct, frozen=True):
+    """A block of which two columns are still msgpack, for those who make no object of each of their rows."""
+
+    id: bytes
+    created_at: int
+    payloads: list[bytes]
+    partition_table: list[str]
+    partition_index: msgspec.Raw
+    transaction_ids: msgspec.Raw
+    header_table: list[Headers] | None
+    header_index: list[int] | None
+    start_times: list[int | None] | None
+
+    def whole(self) -> Block:
+        """The block, its columns checked; Corrupt unless they fit."""
+        try:
+            index = _index_decoder.decode(self.partition_index)
+            ids = _ids_decoder.decode(self.transaction_ids)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Corrupt(f"the body of a block does not decode ({error})") from None
+        return _fitting(
+            Block(
+                self.id, self.created_at, self.payloads, self.partition_table, index, ids,
+                self.header_table, self.header_index, self.start_times,
+            )
+        )  # fmt: skip
 
 
 def encode(block: Block, compression: Compression = Compression.LZ4) -> bytes:
@@ -120,14 +162,33 @@ def decode(data: Bytes, *, checked: bool = False) -> Block:
     Bytes that were `checked` before are not verified again.
     """
     header = peek_header(data) if checked else verify(data)
+    block = Block(header.id, header.created_at, *_columns(data, header, _decoder))
+    _check_count(header, block.payloads)
+    return _fitting(block)
+
+
+def decode_raw(data: Bytes) -> RawBlock:
+    """Verify and read a block, but for what two of its columns hold; `whole` reads them too."""
+    header = verify(data)
+    raw = RawBlock(header.id, header.created_at, *_columns(data, header, _raw_decoder))
+    _check_count(header, raw.payloads)
+    return raw
+
+
+def _columns(data: Bytes, header: Header, decoder: msgspec.msgpack.Decoder[Columns]) -> Columns:
     body = expand(memoryview(data)[HEADER_BYTES:], header.compression, header.body_bytes)
     try:
-        columns = _decoder.decode(body)
+        return decoder.decode(body)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"the body of a block does not decode ({error})") from None
-    block = Block(header.id, header.created_at, *columns)
-    if len(block) != header.count:
-        raise Corrupt(f"a block claims {header.count} messages and has {len(block)}")
+
+
+def _check_count(header: Header, payloads: list[bytes]) -> None:
+    if len(payloads) != header.count:
+        raise Corrupt(f"a block claims {header.count} messages and has {len(payloads)}")
+
+
+def _fitting(block: Block) -> Block:
     if fault := shape_fault(block):
         raise Corrupt(f"the columns of a block do not fit: {fault}")
     return block

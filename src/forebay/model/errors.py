@@ -123,12 +123,16 @@ class Conflict(ForebayError):
 class LeaseLost(Conflict):
     """The lease has expired or its token is stale: the message belongs to another worker.
 
-    `ids` are the messages that it was about.
+    `ids` are the messages that it was about. `in_doubt`: an earlier attempt of the same call may have settled
+    some of them, and nobody could be asked.
     """
 
-    def __init__(self, message: str, *, hint: str | None = None, ids: Sequence[int] = ()) -> None:
+    def __init__(
+        self, message: str, *, hint: str | None = None, ids: Sequence[int] = (), in_doubt: bool = False
+    ) -> None:
         super().__init__(message, hint=hint)
         self.ids = ids
+        self.in_doubt = in_doubt
 
 
 class Corrupt(ForebayError):

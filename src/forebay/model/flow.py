@@ -1,9 +1,11 @@
 """Flows: what a message belongs to and what is to be done with it, as its headers say.
 
-Invariants: a flow is read from headers alone; the counts of a block add up to its length.
+Invariants: the flow of a message is read from its headers alone; the counts of a block add up to its length.
 """
 
 from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
 
 import msgspec
 
@@ -28,6 +30,18 @@ def flow_of(headers: Headers | None) -> Flow:
     if not headers:
         return NO_FLOW
     return Flow(headers.get("flow", ""), headers.get("flow_type", ""), headers.get("action", ""))
+
+
+READING: Final = "flows"
+"""The label of a queue that says which of its groups are flows: by group, what `flow_of` reads."""
+
+
+def flow_reading(labels: Mapping[str, Any], group: str) -> Flow | None:
+    """Return the flow that a group of a queue is, by the queue's labels, if it is one."""
+    groups = labels.get(READING)
+    found = groups.get(group) if isinstance(groups, dict) else None
+    is_flow = isinstance(found, dict) and all(isinstance(value, str) for value in found.values())
+    return flow_of(found) if is_flow else None
 
 
 def flow_counts(block: Block) -> dict[Flow, int]:

@@ -19,3 +19,8 @@ class Message(msgspec.Struct, frozen=True, gc=False):
     transaction_id: str | None = None
     headers: dict[str, str] | None = None
     start_time: int | None = None
+
+
+def whole(given: Message | bytes) -> Message:
+    """A message; bytes are the payload of one that has nothing else."""
+    return given if isinstance(given, Message) else Message(given)

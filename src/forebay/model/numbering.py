@@ -9,7 +9,7 @@ Invariants: both numbers start at 1, so no id is 0; the ids of one queue sort by
 """
 
 from collections.abc import Sequence as Sequence_
-from typing import Final, NewType
+from typing import Final, NewType, cast
 
 from forebay.model.errors import Rejected
 
@@ -72,11 +72,11 @@ def parse_message_id(value: str | int) -> MessageId:
 def parse_message_ids(values: Sequence_[str | int]) -> list[MessageId]:
     """Read many ids at once, which is quicker than one by one."""
     if set(map(type, values)) == {str}:
-        digits = "".join(map(str, values))
-        longest = max(map(len, map(str, values)))
-        if digits.isascii() and digits.isdigit() and longest <= _DIGITS_MAX and all(values):
-            ids = list(map(int, values))
+        texts = cast("Sequence_[str]", values)
+        digits = "".join(texts)
+        if digits.isascii() and digits.isdigit() and max(map(len, texts)) <= _DIGITS_MAX and all(texts):
+            ids = list(map(int, texts))
             in_range = min(ids) > SEQUENCE_MAX and max(ids) <= MESSAGE_ID_MAX
             if in_range and 0 not in map(SEQUENCE_MAX.__and__, ids):
-                return [MessageId(id) for id in ids]
+                return cast("list[MessageId]", ids)
     return [parse_message_id(value) for value in values]

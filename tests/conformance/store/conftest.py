@@ -10,8 +10,8 @@ import pytest
 from forebay.model import mint
 from forebay.store.seam import Store
 from tests.conformance.conftest import _opened
-from tests.conformance.rigs import DURABLE_NAMES, NAMES
-from tests.conformance.store.rigs import RIGS, WARM_NAMES, StoreRig, rig_name
+from tests.conformance.rigs import DURABLE_NAMES
+from tests.conformance.store.rigs import PAIRS, RIGS, SHARED_LOGS, StoreRig, rig_name
 
 
 async def _rig(
@@ -36,7 +36,7 @@ async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[S
         yield made
 
 
-@pytest.fixture(params=[(log, warm) for log in NAMES for warm in WARM_NAMES], ids="-".join)
+@pytest.fixture(params=PAIRS, ids="-".join)
 async def embedded_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
     """Give each log with each tier in turn, with one store open in this process."""
     log, warm = request.param
@@ -45,7 +45,7 @@ async def embedded_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncI
         yield made
 
 
-@pytest.fixture(params=[(log, warm) for log in DURABLE_NAMES for warm in WARM_NAMES], ids="-".join)
+@pytest.fixture(params=[pair for pair in PAIRS if pair[0] in DURABLE_NAMES], ids="-".join)
 async def durable_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
     """Give each log that survives its process with each tier, with one store open."""
     log, warm = request.param
@@ -54,7 +54,7 @@ async def durable_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIt
         yield made
 
 
-@pytest.fixture(params=NAMES)
+@pytest.fixture(params=SHARED_LOGS)
 async def shared_rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
     """Give each log with a tier that servers share, with one store open."""
     async for made in _rig(request.param, "valkey", tmp_path, request):

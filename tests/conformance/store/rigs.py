@@ -20,11 +20,13 @@ from forebay.warm.seam import Warm
 from forebay.warm.valkey import ValkeyWarm
 from tests.conformance.rigs import NAMES, Rig
 
-WARM_NAMES = ("memory", "valkey")
 HTTP_LOGS = ("memory", "sqlite")
 """The logs whose store is also worked over HTTP: what is in between is the same for all."""
-RIGS = [(log, warm) for log in NAMES for warm in WARM_NAMES] + [(log, "http") for log in HTTP_LOGS]
-"""Every log with every warm tier; and, as if that were one, over HTTP."""
+SHARED_LOGS = ("memory", "sqlite", "postgres")
+"""The logs that are worked with a shared warm tier: the store is the same for all, one database is enough."""
+PAIRS = [(log, "memory") for log in NAMES] + [(log, "valkey") for log in SHARED_LOGS]
+RIGS = PAIRS + [(log, "http") for log in HTTP_LOGS]
+"""Logs with warm tiers; and, as if that were one, over HTTP."""
 
 
 def rig_name(parts: tuple[str, str]) -> str:
@@ -154,7 +156,7 @@ async def kill(store: LogStore) -> None:
 def _tasks(store: LogStore) -> list[asyncio.Task[Any]]:
     """All that a store does in the background."""
     windows = store._windows.values()
-    found: list[asyncio.Task[Any] | None] = [store._ticker, *(w._filling for w in windows)]
+    found: list[asyncio.Task[Any] | None] = [store._ticker, store._watcher, *(w._filling for w in windows)]
     found.extend(job for w in windows for job in w._jobs)
     return [task for task in found if task is not None]
 

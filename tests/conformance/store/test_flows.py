@@ -50,6 +50,20 @@ async def test_several_flows_in_one_block_are_told_apart(store: Store) -> None:
     assert {flow: row[0] + row[2] for flow, row in found.items()} == {FAST_FLOW: 2, SLOW_FLOW: 2, Flow(): 1}
 
 
+async def test_what_a_flow_reads_waits_for_it_whatever_its_messages_say(store: Store) -> None:
+    labels = {"flows": {"clean": {"flow": "clean-orders", "flow_type": "TRANSFORM", "action": "total"}}}
+    await store.create_queue("orders", {"labels": labels})
+    await store.create_group("orders", "clean")
+    await store.put_task("orders", b"x", b"x", headers=SLOW)
+    await store.put_task("orders", b"x")
+    found = {(s.group, s.flow): s.warm + s.cold for s in (await store.flow_stats()).flows}
+    assert found == {
+        ("clean", Flow("clean-orders", "TRANSFORM", "total")): 3,
+        ("workers", SLOW_FLOW): 2,
+        ("workers", Flow()): 1,
+    }
+
+
 async def test_running_tasks_say_who_and_since_when(rig: StoreRig) -> None:
     store, begin = rig.store, rig.clock.now()
     await store.create_queue("orders")

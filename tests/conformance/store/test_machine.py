@@ -38,7 +38,7 @@ T = TypeVar("T")
 QUEUE = "orders"
 VISIBILITY = 60 * SECOND
 STEPS = 25
-EXAMPLES = {"memory": 30, "sqlite": 20, "postgres": 8, "http": 8}
+EXAMPLES = {"memory": 30, "sqlite": 20, "postgres": 8, "tarantool": 8, "http": 8}
 PARTITIONS = ("p", "q", "r")
 REPAIRS = 100
 """Rounds of upkeep within which a shared tier is right again."""
@@ -397,13 +397,9 @@ async def all_filled(store: LogStore) -> None:
 def test_a_store_behaves_like_the_model(
     log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest
 ) -> None:
-    def dsn() -> str:
-        address: str = request.getfixturevalue("rig_database")
-        return address
-
     url = request.getfixturevalue("valkey_url") if warm == "valkey" else None
     flush = request.getfixturevalue("valkey_server").flush if warm == "valkey" else None
-    rig = make_rig(log, tmp_path, dsn)
+    rig = make_rig(log, tmp_path, request.getfixturevalue)
     parts = {"log_rig": rig, "valkey_url": url, "flush": flush, "http": warm == "http"}
     examples = settings().max_examples * EXAMPLES["http" if warm == "http" else log] // 25
     with asyncio.Runner() as runner:

@@ -316,8 +316,14 @@ async def test_those_who_wait_for_a_partition_come_one_after_the_other(rig: Stor
         await rig.store.done_task([task])
 
 
-async def test_a_push_to_another_partition_lets_nobody_look(rig: StoreRig) -> None:
+async def test_a_push_to_another_partition_lets_nobody_look(
+    rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def is_anybody_else_there() -> bool:
+        return False  # who watches for other processes has some look in any case, every tenth of a second
+
     rig.embedded_only("the windows are looked at")
+    monkeypatch.setattr(rig.embedded._watch, "_look", is_anybody_else_there)
     await ordered(rig.store)
     takers = [await waits(rig, f"p{n}") for n in range(20)]
     window = rig.embedded._windows[(await rig.embedded.queue("orders")).number, "workers"]

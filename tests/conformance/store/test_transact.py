@@ -11,6 +11,7 @@ import pytest
 from forebay.log.seam import VersionConflict
 from forebay.log.values import GroupStats, Receipt, Record
 from forebay.model import Block, Conflict, LeaseLost, Message, Rejected, Unavailable, UnknownQueue, mint
+from forebay.store import transacting
 from forebay.store.store import LogStore
 from forebay.store.values import Burial, Retry, Task, Ticket
 from tests.conformance.steps import SECOND, block_of, stored
@@ -285,6 +286,25 @@ async def test_a_rest_that_the_log_no_longer_holds_is_nobodys_fault(store: LogSt
     await store.log.commit(settlements=[claim.settle(done=b"\2")])
     await store.transact([("b", block_of("x"))], retry=[Retry(tasks[0], 0)])
     assert (await in_turn(store), await in_b(store)) == ([(b"0", 1)], ["x"])
+
+
+async def test_a_rest_that_changes_every_time_is_a_call_to_be_repeated_and_no_lost_lease(
+    store: LogStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tasks = await taken(store, 1, more=2, ordered=True)
+    (group,) = await store.groups("a")
+    (claim,) = await store.log.recall(group, [tasks[0].lease.claim])
+    await store.log.commit(settlements=[claim.settle(done=b"\2")])
+    call: dict[str, Any] = {"retry": [Retry(tasks[0], 0)], "id": mint()}
+    puts = [("b", block_of("x", partition="p"))]
+    with monkeypatch.context() as fewer:
+        fewer.setattr(transacting, "TRIES", 1)
+        with pytest.raises(Unavailable, match="in between") as caught:
+            await store.transact(puts, **call)
+    assert caught.value.retry_after_seconds
+    assert await in_b(store) == []
+    await store.transact(puts, **call)
+    assert (await in_turn(store), await in_b(store)) == ([(b"0", 1), (b"2", 0)], ["x"])
 
 
 async def test_one_that_failed_leaves_the_order_as_it_was(rig: StoreRig, store: LogStore) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
@@ -10,7 +11,7 @@ from hypothesis import strategies as st
 
 from forebay.ingest.merging import MERGED_BYTES, MERGED_MESSAGES, SMALL_MESSAGES, Merger, Written, part_of
 from forebay.log.values import Appended
-from forebay.model import LeaseLost, Message, Rejected, Unavailable
+from forebay.model import LeaseLost, Message, Rejected, Unavailable, whole
 
 
 class Server:
@@ -26,8 +27,9 @@ class Server:
         self._ordered = ordered
         self._next = 1
 
-    async def push(self, queue: str, messages: list[Message]) -> Written:
+    async def push(self, queue: str, given: Sequence[Message | bytes]) -> Written:
         assert queue == "orders"
+        messages = list(map(whole, given))
         self.pushed.append([message.payload for message in messages])
         self.arrived.set()
         await self.gate.wait()
@@ -41,7 +43,7 @@ class Server:
         return b"id", Appended(first, len(messages))
 
 
-async def ids(merger: Merger, messages: list[Message]) -> list[int]:
+async def ids(merger: Merger, messages: Sequence[Message | bytes]) -> list[int]:
     """Put messages; their ids."""
     return (await merger.put("orders", messages))[1].ids()
 
@@ -59,6 +61,19 @@ async def gathered(merger: Merger, *payloads: bytes, partition: str = "") -> lis
     tasks = [asyncio.create_task(ids(merger, [Message(p, partition)])) for p in payloads]
     await asyncio.sleep(0)
     return tasks
+
+
+async def test_payloads_alone_go_with_whole_messages_of_the_default_partition() -> None:
+    server = Server(ordered=True)
+    merger = Merger(server.push)
+    merger.part("orders")
+    first = await under_way(server, merger)
+    (whole_one,) = await gathered(merger, b"a")
+    payloads = asyncio.create_task(ids(merger, [b"b", b"c"]))
+    (apart,) = await gathered(merger, b"other", partition="p")
+    server.gate.set()
+    await asyncio.gather(first, whole_one, payloads, apart)
+    assert sorted(server.pushed) == [[b"a", b"b", b"c"], [b"first"], [b"other"]]
 
 
 async def test_what_comes_while_a_request_is_under_way_goes_in_the_next() -> None:
@@ -95,7 +110,7 @@ async def test_puts_of_several_messages_get_their_own_ids_back() -> None:
 
 
 async def test_a_duplicate_gets_the_id_of_the_first() -> None:
-    async def push(queue: str, messages: list[Message]) -> Written:
+    async def push(queue: str, messages: Sequence[Message | bytes]) -> Written:
         assert (queue, len(messages)) == ("orders", 3)
         return b"id", Appended(10, 2, {1: 5})
 
@@ -244,7 +259,7 @@ async def test_a_lane_survives_what_should_not_happen() -> None:
 
 
 def test_large_puts_go_by_themselves() -> None:
-    async def never(queue: str, messages: list[Message]) -> Written:
+    async def never(queue: str, messages: Sequence[Message | bytes]) -> Written:
         raise AssertionError(queue, messages)
 
     merger = Merger(never)

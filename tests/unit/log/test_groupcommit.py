@@ -174,7 +174,7 @@ async def test_a_write_that_is_cancelled_in_flight_disturbs_nobody() -> None:
 
 async def test_a_flush_is_bounded_in_writes_and_bytes() -> None:
     log = FakeLog(held=True)
-    size = len(intake_of(b"a").body)
+    size = intake_of(b"a").size
     commits = GroupCommit(log.flush, items_max=3, flush_bytes_max=2 * size)
     tasks = [start(commits, intake_of(b"a")) for _ in range(5)]
     await settled()
@@ -195,7 +195,7 @@ async def test_a_write_larger_than_a_flush_goes_alone() -> None:
 
 async def test_what_waits_is_bounded() -> None:
     log = FakeLog(held=True)
-    size = len(intake_of(b"a").body)
+    size = intake_of(b"a").size
     commits = GroupCommit(log.flush, waiting_bytes_max=2 * size)
     tasks = [start(commits, intake_of(b"a"))]
     await log.entered.wait()

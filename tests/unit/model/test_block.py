@@ -23,6 +23,13 @@ def test_a_block_gives_back_its_messages(messages: list[Message]) -> None:
     assert shape_fault(block) is None
 
 
+@given(message_lists, st.lists(st.binary()))
+def test_bytes_are_messages_that_have_nothing_else(messages: list[Message], payloads: list[bytes]) -> None:
+    mixed: list[Message | bytes] = [*messages, *payloads]
+    messages = [*messages, *map(Message, payloads)]
+    assert Block.of(mixed, id=bytes(16), created_at=1) == Block.of(messages, id=bytes(16), created_at=1)
+
+
 @given(blocks, st.data())
 def test_a_slice_is_the_block_of_its_messages(block: Block, data: st.DataObject) -> None:
     start = data.draw(st.integers(0, len(block)))

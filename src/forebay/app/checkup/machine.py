@@ -19,7 +19,7 @@ __all__ = ["check_folder", "check_python", "gibibytes", "judge_space", "judge_sy
 
 PYTHON_MIN: Final = (3, 11)
 NEEDED: Final = ("aiohttp", "apsw", "cramjam", "cryptography", "msgspec", "rich", "uvicorn")
-EXTRAS: Final = {"asyncpg": "postgres", "redis": "valkey"}
+EXTRAS: Final = {"asyncpg": "postgres", "asynctnt": "tarantool", "redis": "valkey"}
 SPACE_BYTES_WARNING: Final = 2 << 30
 SPACE_BYTES_FAILURE: Final = 256 << 20
 SYNC_SECONDS_WARNING: Final = 0.05

@@ -11,6 +11,7 @@ import contextlib
 from collections.abc import AsyncIterator, Iterator
 from hashlib import sha256
 from importlib import resources
+from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
 import asyncpg
@@ -29,6 +30,14 @@ CLOSE_SECONDS: Final = 5.0
 """How long connections may take to be closed in order: by then nobody waits for an answer."""
 CONNECT_SECONDS: Final = 5.0
 """How long a connection may take to be made: a server that swallows the attempt is tried again."""
+
+HELD_MAX: Final = 3
+"""Connections that stay at hand while nobody uses them, beside the pool: two that write, one that syncs.
+
+Whoever takes one of these pays nothing for the pool's own accounts.
+"""
+HELD_SECONDS: Final = 60.0
+"""How long one may lie there: what is between us and the server may have forgotten it by then, silently."""
 
 _SESSION: Final = {
     "application_name": "forebay",
@@ -78,6 +87,9 @@ class Database:
         self._timeout = timeout_seconds
         self._pool: asyncpg.Pool[asyncpg.Record] | None = None
         self._in_use: set[Connection] = set()
+        self._held: list[tuple[PoolConnectionProxy[asyncpg.Record], float]] = []
+        """The newest last, each with the time since when it lies there."""
+        self._acquiring = 0
 
     async def open(self, spans: dict[str, int]) -> None:
         """Connect and bring the schema up to date. `spans` are the lengths of pieces, if it is new."""
@@ -106,6 +118,8 @@ class Database:
             pool, self._pool = self._pool, None
             try:
                 async with asyncio.timeout(min(self._timeout, CLOSE_SECONDS)):
+                    while self._held:
+                        await pool.release(self._held.pop()[0])
                     await pool.close()
             except _AWAY:
                 pool.terminate()
@@ -120,17 +134,44 @@ class Database:
         """A connection, with its errors in our words."""
         if self._pool is None:
             raise Unavailable("the log is closed", hint="open it again")
+        pool = self._pool
         with in_our_words():
-            async with self._pool.acquire(timeout=self._timeout) as connection:
-                self._in_use.add(connection)
-                try:
-                    yield connection
-                except (*_BROKEN, asyncio.CancelledError):
-                    # In what state it is, nobody knows; and to ask a server that is away takes long.
-                    _cut(connection)
-                    raise
-                finally:
-                    self._in_use.discard(connection)
+            connection = await self._take(pool)
+            self._in_use.add(connection)
+            try:
+                yield connection
+            except (*_BROKEN, asyncio.CancelledError):
+                # In what state it is, nobody knows; and to ask a server that is away takes long.
+                _cut(connection)
+                raise
+            finally:
+                self._in_use.discard(connection)
+                await self._give_back(pool, connection)
+
+    async def _take(self, pool: asyncpg.Pool[asyncpg.Record]) -> PoolConnectionProxy[asyncpg.Record]:
+        """One that is at hand, or one of the pool."""
+        while self._held:
+            connection, since = self._held.pop()
+            if monotonic() - since > HELD_SECONDS:
+                _cut(connection)
+            if not _is_lost(connection):
+                return connection
+            await pool.release(connection)
+        self._acquiring += 1
+        try:
+            return await pool.acquire(timeout=self._timeout)
+        finally:
+            self._acquiring -= 1
+
+    async def _give_back(
+        self, pool: asyncpg.Pool[asyncpg.Record], connection: PoolConnectionProxy[asyncpg.Record]
+    ) -> None:
+        """Keep it at hand, unless it is broken, or somebody waits at the pool, or there are enough."""
+        is_wanted = not self._acquiring and self._pool is pool and len(self._held) < HELD_MAX
+        if is_wanted and not _is_lost(connection):
+            self._held.append((connection, monotonic()))
+        else:
+            await pool.release(connection)
 
     @contextlib.asynccontextmanager
     async def transaction(self, **options: Any) -> AsyncIterator[Connection]:
@@ -168,6 +209,13 @@ def in_our_words() -> Iterator[None]:
 def _cut(connection: Connection) -> None:
     with contextlib.suppress(asyncpg.InterfaceError):  # it was lost meanwhile, and the pool has it back
         connection.terminate()
+
+
+def _is_lost(connection: Connection) -> bool:
+    try:
+        return connection.is_closed()
+    except asyncpg.InterfaceError:  # the pool has noticed first, and has it back
+        return True
 
 
 async def _leave(_connection: Connection) -> None:

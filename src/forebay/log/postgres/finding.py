@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 from forebay.log.claiming import decode_outcome
-from forebay.log.finding import OUTCOMES_MAX, first_claim, has, is_about
+from forebay.log.finding import OUTCOMES_MAX, first_claim, has, is_about, soonest
 from forebay.log.postgres.rows import group_of_row, queue_of_row
 from forebay.log.postgres.writing import from_bits
 from forebay.log.registry import unknown_queue
@@ -54,7 +54,7 @@ class _Rows:
     """What was read of a message, by group."""
 
     def __init__(self) -> None:
-        self.claims: dict[int, OpenClaim] = {}
+        self.claims: dict[int, list[OpenClaim]] = defaultdict(list)
         self.letters: dict[int, Letter] = {}
         self.outcomes: dict[int, list[Outcome]] = defaultdict(list)
         self.corrupt = False
@@ -76,7 +76,8 @@ class _Rows:
             offset = message_id - row["first"]
             if not has(from_bits(row["done"]), offset):
                 handed = has(from_bits(row["handed"]), offset)
-                rows.claims[row["grp"]] = OpenClaim(row["owner"], row["due_at"], row["attempts"], handed)
+                claim = OpenClaim(row["owner"], row["due_at"], row["attempts"], handed)
+                rows.claims[row["grp"]].append(claim)
         for group, died_at, reason, attempts, body, state, changed_at in await connection.fetch(
             sql["letters_at"], groups, message_id
         ):
@@ -98,7 +99,7 @@ class _Rows:
         return Standing(
             group=group,
             claimed=block is None or message_id < position,
-            claim=self.claims.get(group.number),
+            claim=soonest(self.claims[group.number]),
             letter=self.letters.get(group.number),
             corrupt=self.corrupt,
             outcomes=self.outcomes[group.number][::-1],

@@ -6,7 +6,7 @@
 -- holders committed: so sequence numbers follow the order of commits, and a check and the write that it
 -- allows can't be torn apart. A claim itself is guarded by its row lock: its token changes hands there.
 -- Claims are locked by group and first message, between the cursors and the tallies; records last, by space and
--- key. A commit with records takes the lock of its own id before all others.
+-- key. A commit with records takes the lock of its own id before all others, a publish that of its stage.
 --
 -- Commits that many wait for are lazy: they don't wait for the disk while they hold a lock. Whoever
 -- acknowledges them, or hands out what they claim, waits for a later commit to be on disk
@@ -108,6 +108,7 @@ CREATE TYPE forebay.answer AS (
 -- Append blocks and settle outcomes. Appends come sorted by queue, settlements by group and by claim.
 CREATE FUNCTION forebay.write(
     p_lazy boolean, p_plain boolean,  -- plain: other block ids each, messages in each, no transaction ids
+    p_whole boolean,    -- each settlement finishes all of its claim, and no claim comes twice
     p_now bigint, p_ids_since bigint, p_ids_until bigint,
     a_ord int[], a_queue int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
     a_dropped bytea[], a_digests bytea[], a_flows bytea[],
@@ -130,14 +131,15 @@ DECLARE
     v_known boolean[] := array_fill(false, ARRAY[greatest(cardinality(i_id), 1)]);
     v_conflicts int[];
     v_all_conflicts int[] := '{}';  -- settlements (position in s_*) that came too late
-    v_group int := 0;
     v_claim forebay.claim;
+    v_settled boolean[] := array_fill(false, ARRAY[cardinality(s_token)]);
+    v_together bigint[];  -- settlements that were written together
+    v_one bigint;
     v_f int := 1;       -- where in f_* and in x_* the settlements have come to
     v_x int := 1;
-    v_sum_done bigint := 0;
-    v_sum_dead bigint := 0;
-    v_sum_expired bigint := 0;
-    v_sum_purged bigint := 0;
+    v_dead int[] := '{}';    -- the group of each message that died, or was purged
+    v_purged int[] := '{}';
+    v_tally record;
     v_message bigint;
     v_state text;
     v_done int := 0;    -- appends that were written together
@@ -148,10 +150,14 @@ BEGIN
     ELSE  -- also where all is known already: what was found may have been committed lazily
         PERFORM pg_logical_emit_message(true, 'forebay', '');
     END IF;
-    PERFORM forebay.lock_queue(q) FROM (SELECT DISTINCT unnest(a_queue) AS q ORDER BY 1) AS queues;
-    PERFORM forebay.lock_cursor(number) FROM (  -- settling frees lanes
-        SELECT g.number FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue
-        WHERE g.number = ANY (s_group) AND q.ordered ORDER BY 1) AS groups;
+    IF cardinality(a_queue) > 0 THEN
+        PERFORM forebay.lock_queue(q) FROM (SELECT DISTINCT unnest(a_queue) AS q ORDER BY 1) AS queues;
+    END IF;
+    IF cardinality(s_group) > 0 THEN
+        PERFORM forebay.lock_cursor(number) FROM (  -- settling frees lanes
+            SELECT g.number FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue
+            WHERE g.number = ANY (s_group) AND q.ordered ORDER BY 1) AS groups;
+    END IF;
     v_now := coalesce(p_now, forebay.now_us());
     IF p_ids_until > v_now + 86400000000 THEN  -- its receipt could not be found by its time
         RAISE EXCEPTION 'an id lies more than a day in the future of the log''s clock' USING ERRCODE = 'FB400';
@@ -240,32 +246,38 @@ BEGIN
         INSERT INTO forebay.head VALUES (v_queue, v_next, v_at);
     END IF;
 
-    FOR i IN 1 .. cardinality(i_id) LOOP
-        SELECT conflicts INTO v_conflicts
-            FROM forebay.receipt
-            WHERE id = i_id[i] AND written_at >= p_ids_since AND conflicts IS NOT NULL LIMIT 1;
-        IF FOUND THEN
-            v_known[i] := true;
-            RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
-        END IF;
+    IF cardinality(i_id) = 0 THEN
+        RETURN;
+    END IF;
+    FOR v_receipt IN
+        SELECT u.n, k.conflicts FROM unnest(i_id) WITH ORDINALITY AS u (id, n), LATERAL (
+            SELECT conflicts FROM forebay.receipt
+            WHERE id = u.id AND written_at >= p_ids_since AND conflicts IS NOT NULL LIMIT 1
+        ) AS k
+    LOOP
+        v_known[v_receipt.n] := true;
+        RETURN NEXT ROW('settled', v_receipt.n, NULL, NULL, NULL, NULL, NULL, v_receipt.conflicts)::forebay.answer;
     END LOOP;
+    IF p_whole THEN  -- what is left of them is looked at one by one
+        WITH gone AS (
+            DELETE FROM forebay.claim AS c
+            USING unnest(s_item, s_group, s_token, s_finished, s_outcome)
+                WITH ORDINALITY AS u (item, grp, token, finished, outcome, n)
+            WHERE c.token = u.token AND c.grp = u.grp AND c.owner IS NOT NULL AND c.partition IS NULL
+                AND c.count = length(u.finished) AND bit_count(c.done) = 0 AND NOT v_known[u.item]
+            RETURNING c.grp, c.block_last, c.first, c.count, u.outcome, u.n
+        ), noted AS (
+            INSERT INTO forebay.outcome SELECT grp, block_last, first, count, v_now, outcome FROM gone
+        )
+        SELECT coalesce(array_agg(n), '{}') INTO v_together FROM gone;
+        FOREACH v_one IN ARRAY v_together LOOP
+            v_settled[v_one] := true;
+        END LOOP;
+    END IF;
     FOR i IN 1 .. cardinality(s_token) LOOP
-        CONTINUE WHEN v_known[s_item[i]];
-        IF s_group[i] <> v_group THEN
-            IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
-                PERFORM forebay.add_tally(v_group, v_sum_done, v_sum_dead, v_sum_expired, 0);
-            END IF;
-            IF v_sum_purged > 0 THEN
-                PERFORM forebay.count_letters(v_group, 0, v_sum_purged);
-            END IF;
-            v_sum_purged := 0;
-            v_group := s_group[i];
-            v_sum_done := 0;
-            v_sum_dead := 0;
-            v_sum_expired := 0;
-        END IF;
+        CONTINUE WHEN v_known[s_item[i]] OR v_settled[i];
         SELECT * INTO v_claim FROM forebay.claim
-            WHERE token = s_token[i] AND grp = v_group AND owner IS NOT NULL FOR UPDATE;
+            WHERE token = s_token[i] AND grp = s_group[i] AND owner IS NOT NULL FOR UPDATE;
         IF NOT FOUND OR v_claim.count <> length(s_finished[i])
                 OR bit_count(v_claim.done & s_finished[i]) > 0 THEN
             -- Unless this very commit, sent before, has settled it while we waited for the claim.
@@ -286,16 +298,15 @@ BEGIN
             UPDATE forebay.claim SET done = v_claim.done WHERE token = v_claim.token;
         END IF;
         INSERT INTO forebay.outcome
-            VALUES (v_group, v_claim.block_last, v_claim.first, v_claim.count, v_now, s_outcome[i]);
-        v_sum_done := v_sum_done + s_done[i];
-        v_sum_expired := v_sum_expired + s_expired[i];
+            VALUES (v_claim.grp, v_claim.block_last, v_claim.first, v_claim.count, v_now, s_outcome[i]);
+        v_settled[i] := true;
         WHILE f_settlement[v_f] <= i LOOP
             IF f_settlement[v_f] = i THEN
                 INSERT INTO forebay.claim (token, grp, first, count, block_last, block_at, partition, due_at,
                         start_time, prev_start_time, attempts, letter, done, handed)
-                    VALUES (forebay.draw_token(), v_group, v_claim.first + f_offset[v_f], f_count[v_f], v_claim.block_last,
-                        v_claim.block_at, v_claim.partition, f_due[v_f], f_due[v_f], f_prev[v_f], f_attempts[v_f],
-                        v_claim.letter,
+                    VALUES (forebay.draw_token(), v_claim.grp, v_claim.first + f_offset[v_f], f_count[v_f],
+                        v_claim.block_last, v_claim.block_at, v_claim.partition, f_due[v_f], f_due[v_f], f_prev[v_f],
+                        f_attempts[v_f], v_claim.letter,
                         repeat('0', f_count[v_f])::varbit, repeat('0', f_count[v_f])::varbit);
             END IF;
             v_f := v_f + 1;
@@ -306,42 +317,60 @@ BEGIN
                 -- A message that was handed out again after it had died has only one letter: the one before is
                 -- replaced, unless that is itself on its way again, when what becomes of it counts.
                 SELECT state INTO v_state FROM forebay.dead_letter
-                    WHERE grp = v_group AND message_id = v_message FOR UPDATE;
+                    WHERE grp = v_claim.grp AND message_id = v_message FOR UPDATE;
                 IF v_state = 'redriven' AND EXISTS (
-                        SELECT FROM forebay.claim WHERE grp = v_group AND letter = v_message) THEN
-                    v_sum_purged := v_sum_purged + 1;
+                        SELECT FROM forebay.claim WHERE grp = v_claim.grp AND letter = v_message) THEN
+                    v_purged := v_purged || v_claim.grp;
                 ELSE
-                    INSERT INTO forebay.dead_letter VALUES (v_group, v_message, v_now, x_reason[v_x],
+                    INSERT INTO forebay.dead_letter VALUES (v_claim.grp, v_message, v_now, x_reason[v_x],
                         x_attempts[v_x], x_body[v_x], 'dead', v_now, v_claim.block_last, v_claim.partition)
                         ON CONFLICT (grp, message_id) DO UPDATE
                             SET died_at = excluded.died_at, reason = excluded.reason, attempts = excluded.attempts,
                                 body = excluded.body, state = excluded.state, changed_at = excluded.changed_at;
                     IF v_state = 'dead' THEN
-                        v_sum_purged := v_sum_purged + 1;
+                        v_purged := v_purged || v_claim.grp;
                     ELSE
-                        v_sum_dead := v_sum_dead + 1;
+                        v_dead := v_dead || v_claim.grp;
                     END IF;
                 END IF;
             END IF;
             v_x := v_x + 1;
         END LOOP;
         IF v_claim.partition IS NOT NULL THEN
-            PERFORM forebay.free_lane(v_group, v_claim.partition);
+            PERFORM forebay.free_lane(v_claim.grp, v_claim.partition);
         END IF;
     END LOOP;
-    IF v_sum_done + v_sum_dead + v_sum_expired > 0 THEN
-        PERFORM forebay.add_tally(v_group, v_sum_done, v_sum_dead, v_sum_expired, 0);
-    END IF;
-    IF v_sum_purged > 0 THEN
-        PERFORM forebay.count_letters(v_group, 0, v_sum_purged);
-    END IF;
-    FOR i IN 1 .. cardinality(i_id) LOOP
-        CONTINUE WHEN v_known[i];
-        SELECT coalesce(array_agg(s_ord[n] ORDER BY s_ord[n]), '{}') INTO v_conflicts
-            FROM unnest(v_all_conflicts) AS n WHERE s_item[n] = i;
-        INSERT INTO forebay.receipt VALUES (i_id[i], v_now, NULL, NULL, NULL, v_conflicts);
-        RETURN NEXT ROW('settled', i, NULL, NULL, NULL, NULL, NULL, v_conflicts)::forebay.answer;
+    FOR v_tally IN
+        SELECT s.grp, sum(s.done) AS done, sum(s.dead) AS dead, sum(s.expired) AS expired, sum(s.purged) AS purged
+        FROM (
+            SELECT u.grp, u.done, 0 AS dead, u.expired, 0 AS purged
+                FROM unnest(s_group, s_done, s_expired, v_settled) AS u (grp, done, expired, settled) WHERE u.settled
+            UNION ALL SELECT d, 0, 1, 0, 0 FROM unnest(v_dead) AS d
+            UNION ALL SELECT d, 0, 0, 0, 1 FROM unnest(v_purged) AS d
+        ) AS s
+        GROUP BY s.grp ORDER BY s.grp
+    LOOP
+        IF v_tally.done + v_tally.dead + v_tally.expired > 0 THEN
+            PERFORM forebay.add_tally(v_tally.grp, v_tally.done, v_tally.dead, v_tally.expired, 0);
+        END IF;
+        IF v_tally.purged > 0 THEN
+            PERFORM forebay.count_letters(v_tally.grp, 0, v_tally.purged);
+        END IF;
     END LOOP;
+    RETURN QUERY
+        WITH late AS (
+            SELECT s_item[c] AS item, array_agg(s_ord[c] ORDER BY s_ord[c]) AS ords
+            FROM unnest(v_all_conflicts) AS c GROUP BY 1
+        ), noted AS (
+            INSERT INTO forebay.receipt
+                SELECT u.id, v_now, NULL, NULL, NULL, coalesce(late.ords, '{}')
+                FROM unnest(i_id) WITH ORDINALITY AS u (id, n) LEFT JOIN late ON late.item = u.n
+                WHERE NOT v_known[u.n]
+        )
+        SELECT 'settled', u.n::int, NULL::bigint, NULL::int, NULL::bytea, NULL::int[], NULL::bigint[],
+            coalesce(late.ords, '{}')
+        FROM unnest(i_id) WITH ORDINALITY AS u (id, n) LEFT JOIN late ON late.item = u.n
+        WHERE NOT v_known[u.n];
 END $$;
 
 -- Lock the id of a commit with records; whether it was written before.

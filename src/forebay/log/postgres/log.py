@@ -12,7 +12,6 @@ import asyncio
 from collections.abc import Collection, Sequence
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
-from uuid import UUID
 
 import asyncpg
 import msgspec
@@ -21,20 +20,21 @@ from forebay.log.claiming import (
     Space,
     check_held,
     check_lanes,
+    check_publish,
     check_spans,
     check_stage_name,
     check_tokens,
     corrupt_block,
     decode_outcome,
     digests_of,
-    nothing_staged,
     recalled,
     unknown_group,
 )
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
-from forebay.log.intake import Answer, Intake, resolve
+from forebay.log.intake import Intake
 from forebay.log.marking import Marking
 from forebay.log.postgres import records as recording
+from forebay.log.postgres import staging
 from forebay.log.postgres.counting import stats
 from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.durability import Disk
@@ -48,11 +48,11 @@ from forebay.log.postgres.rows import (
     group_of_row,
     queue_of_row,
 )
-from forebay.log.postgres.seeking import seek, start_position
+from forebay.log.postgres.seeking import advance, seek, start_position
 from forebay.log.postgres.seizing import seize
 from forebay.log.postgres.upkeep import trim
-from forebay.log.postgres.writing import append_all, write, write_marks
-from forebay.log.records import check_keys, check_scan
+from forebay.log.postgres.writing import write, write_marks
+from forebay.log.records import check_keys, check_records, check_scan
 from forebay.log.registry import (
     change_settings,
     check_number,
@@ -61,7 +61,7 @@ from forebay.log.registry import (
     number_taken,
     unknown_queue,
 )
-from forebay.log.seeking import check_start
+from forebay.log.seeking import check_dead, check_start
 from forebay.log.sqlfile import load_statements
 from forebay.log.values import (
     ROOM,
@@ -76,7 +76,9 @@ from forebay.log.values import (
     LaneStats,
     Mark,
     Outcome,
+    Outlook,
     Owner,
+    Position,
     Queue,
     QueueSettings,
     Receipt,
@@ -99,7 +101,6 @@ from forebay.model import (
     UnknownQueue,
     check_group_name,
     check_queue_name,
-    decode,
     pack,
     queue_of,
 )
@@ -255,6 +256,11 @@ class PostgresLog:
     async def seek(self, group: Group, start: Start, *, dry_run: bool = False) -> Sought:
         check_start(start)
         return await seek(self._database, SQL, group, start, self._now(), dry_run=dry_run)
+
+    async def advance(self, group: Group, to: int, dead: Sequence[DeadLetter] = ()) -> int:
+        check_start(Position(to))
+        check_dead(group, to, dead)
+        return await advance(self._database, SQL, group, to, dead=dead, now=self._now())
 
     async def delete_group(self, group: Group) -> bool:
         async with self._database.transaction() as connection:
@@ -433,6 +439,16 @@ class PostgresLog:
             count: int = await connection.fetchval(SQL["retire"], owner, self._now())
         return count
 
+    async def stamp(self) -> str | None:
+        async with self._database.connection() as connection:
+            stamp: str = await connection.fetchval(SQL["stamp"])
+        return stamp
+
+    async def outlook(self, groups: Sequence[Group]) -> list[Outlook]:
+        async with self._database.connection() as connection:
+            rows = await connection.fetch(SQL["outlook"], [group.number for group in groups])
+        return [Outlook.of(*row) for row in rows]
+
     async def _claimed(
         self, group: Group, statement: str, *arguments: Any, known: int | None = None
     ) -> Claimed:
@@ -589,42 +605,17 @@ class PostgresLog:
 
     async def stage(self, stage: str, appends: Sequence[Append]) -> None:
         check_stage_name(stage)
-        for append in appends:
-            Intake(append, await self._known_queue(append.queue), self._limits)
+        offers = [staging.Offer(a, await self._known_queue(a.queue), self._limits) for a in appends]
         async with self._database.connection() as connection:
-            await connection.execute(
-                SQL["stage"],
-                stage,
-                self._now(),
-                [UUID(bytes=append.block.id) for append in appends],
-                [append.queue for append in appends],
-                [append.body for append in appends],
-            )
+            await staging.stage(connection, SQL, stage, offers, self._now())
 
-    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
-        check_stage_name(stage)
+    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+        check_publish(stage, ids)
+        check_records(records)
         await self._make_pieces()
-        await self.queues()
-        wanted = [UUID(bytes=block_id) for block_id in ids]
-        async with self._database.transaction() as connection:
-            staged = {r["id"].bytes: r for r in await connection.fetch(SQL["staged"], stage, wanted)}
-            known = {
-                r["id"].bytes: Answer(r["first"], r["count"], known=True, dropped=r["dropped"])
-                for r in await connection.fetch(SQL["receipts"], wanted)
-            }
-            missing = [i for i in ids if i not in staged and i not in known]
-            if missing:
-                raise nothing_staged(stage, len(missing))
-            intakes = []
-            for block_id in ids:
-                if block_id in staged and block_id not in known:
-                    row = staged[block_id]
-                    append = Append(row["queue"], decode(row["body"]), row["body"])
-                    queue = await self._known_queue(append.queue)
-                    intakes.append(Intake(append, queue, self._limits))
-            fresh = await append_all(connection, intakes, self._now())
-            await connection.execute(SQL["unstage"], stage)
-        return Receipt([fresh[i] if i in fresh else resolve(known[i]) for i in ids])
+        return await staging.publish(
+            self._database, SQL, stage, ids, records, limits=self._limits, now=self._now()
+        )
 
     # Upkeep
 

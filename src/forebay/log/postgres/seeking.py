@@ -7,13 +7,14 @@ lie behind the place.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forebay.log.claiming import unknown_group
+from forebay.log.postgres.rows import group_of_row
 from forebay.log.registry import unknown_queue
-from forebay.log.seeking import Reckoning, kept_position
-from forebay.log.values import Group, Position, Sought, Start
+from forebay.log.seeking import Reckoning, kept_position, no_reader
+from forebay.log.values import DeadLetter, Group, Position, Sought, Start
 from forebay.model import SEQUENCE_MAX, pack, sequence_of
 
 if TYPE_CHECKING:
@@ -49,26 +50,94 @@ async def seek(
     database: Database, sql: Mapping[str, str], group: Group, start: Start, now: int | None, *, dry_run: bool
 ) -> Sought:
     """Move a group; see the seam."""
-    number, queue = group.number, group.queue
     async with database.transaction() as connection:
-        await connection.execute(sql["lock_cursor"], number)
-        before = await connection.fetchrow(sql["seeking_group"], number)
-        if before is None:
-            raise unknown_group(group)
-        place = await start_position(connection, sql, queue, start)
-        await connection.execute(sql["lock_claims"], number)
-        reckoning = await _reckon(connection, sql, before, place)
+        before, reckoning = await _enter(connection, sql, group, start)
         if not dry_run:
-            dead = await connection.fetchval(sql["bury_again"], number, now)
-            await connection.execute(sql["delete_claims"], number)
-            await connection.execute(sql["delete_lanes"], number)
-            await connection.execute(sql["seek"], number, place, reckoning.earlier_change)
-            row = await _block_from(connection, sql, queue, place)
-            since = 0 if row is None else row["appended_at"]
-            await connection.execute(sql["move_cursor"], number, place, since, reckoning.claimed_change)
-            await connection.execute(sql["count_letters"], number, dead, reckoning.skipped)
-    held = Group(number, queue, before["name"], before["start"], before["sought"])
-    return reckoning.sought(held, dry_run=dry_run)
+            dead = await connection.fetchval(sql["bury_again"], group.number, now)
+            await connection.execute(sql["delete_claims"], group.number)
+            await _go_on(connection, sql, group, reckoning)
+            await connection.execute(sql["count_letters"], group.number, dead, reckoning.skipped)
+    return reckoning.sought(group_of_row(before), dry_run=dry_run)
+
+
+async def advance(
+    database: Database,
+    sql: Mapping[str, str],
+    group: Group,
+    to: int,
+    *,
+    dead: Sequence[DeadLetter],
+    now: int | None,
+) -> int:
+    """Book what lies before a place as done, or as dead; see the seam."""
+    async with database.connection() as connection:
+        standing = await connection.fetchrow(sql["seeking_group"], group.number)
+    if standing is None:
+        raise unknown_group(group)
+    if to <= standing["start"]:  # where it began, or has come to: it has left nothing before that
+        return 0
+    async with database.transaction() as connection:
+        before, reckoning = await _enter(connection, sql, group, Position(to))
+        if reckoning.skipped:
+            if dead and await connection.fetchval(sql["worker_claim"], group.number):
+                raise no_reader(group)
+            fresh, again = await _bury(connection, sql, before, dead, now)
+            await connection.execute(sql["delete_worker_claims"], group.number)
+            await _go_on(connection, sql, group, reckoning)
+            done = reckoning.skipped - fresh - again
+            await connection.execute(sql["count_done"], group.number, done, fresh)
+            if again:
+                await connection.execute(sql["count_letters"], group.number, 0, again)
+    return reckoning.skipped
+
+
+async def _bury(
+    connection: Connection,
+    sql: Mapping[str, str],
+    before: asyncpg.Record,
+    dead: Sequence[DeadLetter],
+    now: int | None,
+) -> tuple[int, int]:
+    """Keep letters of messages that the group has not come to; how many are new, and how many are not."""
+    if not dead:
+        return 0, 0
+    ordered, queue = before["ordered"], before["queue"]
+    row = await connection.fetchrow(
+        sql["bury_read"],
+        before["number"],
+        now,
+        pack(queue, before["start"] if ordered else before["position"]),
+        [letter.message_id for letter in dead],
+        [letter.reason.replace("\0", "\N{REPLACEMENT CHARACTER}") for letter in dead],
+        [letter.attempts for letter in dead],
+        [letter.body for letter in dead],
+        [letter.message().partition if ordered else None for letter in dead],
+    )
+    assert row is not None
+    return row["fresh"], row["again"]
+
+
+async def _enter(
+    connection: Connection, sql: Mapping[str, str], group: Group, start: Start
+) -> tuple[asyncpg.Record, Reckoning]:
+    """The group as it is, until the transaction ends, and what it means for it to go on from there."""
+    await connection.execute(sql["lock_cursor"], group.number)
+    before = await connection.fetchrow(sql["seeking_group"], group.number)
+    if before is None:
+        raise unknown_group(group)
+    place = await start_position(connection, sql, group.queue, start)
+    await connection.execute(sql["lock_claims"], group.number)
+    return before, await _reckon(connection, sql, before, place)
+
+
+async def _go_on(connection: Connection, sql: Mapping[str, str], group: Group, reckoning: Reckoning) -> None:
+    """Move the cursor of a group without claims; the caller books what is skipped."""
+    number, place = group.number, reckoning.place
+    await connection.execute(sql["delete_lanes"], number)
+    await connection.execute(sql["seek"], number, place, reckoning.earlier_change)
+    row = await _block_from(connection, sql, group.queue, place)
+    since = 0 if row is None else row["appended_at"]
+    await connection.execute(sql["move_cursor"], number, place, since, reckoning.claimed_change)
 
 
 async def _reckon(

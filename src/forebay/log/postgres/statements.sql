@@ -124,6 +124,9 @@ UPDATE forebay.consumer_group SET start = $2, sought = sought + 1, earlier = ear
 -- name: move_cursor
 SELECT forebay.move_cursor($1, $2, $3, $4, 0)
 
+-- name: count_done
+SELECT forebay.add_tally($1, $2, $3, 0, 0)
+
 -- name: count_letters
 SELECT forebay.count_letters($1, $2, $3)
 
@@ -202,6 +205,38 @@ DELETE FROM forebay.cursor WHERE grp = $1
 -- name: delete_tally
 DELETE FROM forebay.tally WHERE grp = $1
 
+-- name: delete_worker_claims
+DELETE FROM forebay.claim
+WHERE token IN (SELECT token FROM forebay.claim WHERE grp = $1 AND letter IS NULL ORDER BY first FOR UPDATE)
+
+-- name: worker_claim
+SELECT EXISTS (SELECT FROM forebay.claim WHERE grp = $1 AND letter IS NULL)
+
+-- name: bury_read
+-- Letters of messages that a group has not come to: from $3 on, or from where it is in their partition. One that
+-- is there already is replaced, unless it is on its way again, when what becomes of it counts.
+WITH arrived AS (
+    SELECT d.*, k.state, c.letter IS NOT NULL AS is_out
+    FROM unnest($4::bigint[], $5::text[], $6::int[], $7::bytea[], $8::text[])
+        AS d (message_id, reason, attempts, body, partition)
+    LEFT JOIN forebay.lane AS l ON l.grp = $1 AND l.partition = d.partition
+    LEFT JOIN forebay.dead_letter AS k ON k.grp = $1 AND k.message_id = d.message_id
+    LEFT JOIN forebay.claim AS c ON c.grp = $1 AND c.letter = d.message_id
+    WHERE d.message_id >= coalesce(l.position, $3)
+), kept AS (
+    INSERT INTO forebay.dead_letter (grp, message_id, died_at, reason, attempts, body, state, changed_at, partition)
+    SELECT $1, message_id, coalesce($2, forebay.now_us()), reason, attempts, body, 'dead',
+        coalesce($2, forebay.now_us()), partition
+    FROM arrived WHERE NOT is_out
+    ON CONFLICT (grp, message_id) DO UPDATE
+        SET died_at = excluded.died_at, reason = excluded.reason, attempts = excluded.attempts,
+            body = excluded.body, state = excluded.state, changed_at = excluded.changed_at
+)
+SELECT
+    count(*) FILTER (WHERE NOT is_out AND state IS DISTINCT FROM 'dead') AS fresh,
+    count(*) FILTER (WHERE is_out OR state = 'dead') AS again
+FROM arrived
+
 -- name: delete_claims
 DELETE FROM forebay.claim
 WHERE token IN (SELECT token FROM forebay.claim WHERE grp = $1 ORDER BY first FOR UPDATE)
@@ -233,6 +268,27 @@ ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 
 -- name: owners
 SELECT name, beat_at FROM forebay.owner ORDER BY name COLLATE "C"
+
+-- name: stamp
+-- Which transactions are over: another text as soon as one more that wrote something is, in any database.
+SELECT pg_current_snapshot()::text
+
+-- name: outlook
+SELECT g.number, h.next, c.position, l.ready, d.due_at
+FROM unnest($1::int[]) AS w (number)
+JOIN forebay.consumer_group AS g ON g.number = w.number
+CROSS JOIN LATERAL (
+    SELECT next FROM forebay.head WHERE queue = g.queue ORDER BY next DESC LIMIT 1
+) AS h
+CROSS JOIN LATERAL (
+    SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS c
+LEFT JOIN LATERAL (
+    SELECT ready FROM forebay.lane WHERE grp = g.number AND ready IS NOT NULL ORDER BY ready LIMIT 1
+) AS l ON true
+LEFT JOIN LATERAL (
+    SELECT due_at FROM forebay.claim WHERE grp = g.number AND owner IS NULL ORDER BY due_at LIMIT 1
+) AS d ON true
 
 -- name: owner_groups
 SELECT DISTINCT grp FROM forebay.claim WHERE owner = $1 ORDER BY grp
@@ -539,20 +595,104 @@ SELECT grp,
 FROM forebay.claim GROUP BY grp
 
 -- name: stage
-INSERT INTO forebay.staged
-SELECT $1, id, queue, body, coalesce($2, forebay.now_us())
-FROM unnest($3::uuid[], $4::int[], $5::bytea[]) AS s (id, queue, body)
+INSERT INTO forebay.staged (stage, staged_at, id, queue, body, count, partition, flows, digests)
+SELECT $1, coalesce($2, forebay.now_us()), s.*
+FROM unnest($3::uuid[], $4::int[], $5::bytea[], $6::int[], $7::text[], $8::bytea[], $9::bytea[]) AS s
 ON CONFLICT DO NOTHING
 
+-- name: lock_stage
+SELECT pg_advisory_xact_lock('forebay.staged'::regclass::oid::int, hashtext($1))
+
 -- name: staged
-SELECT id, queue, body FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uuid[]) FOR UPDATE
+SELECT id, queue, count, partition, octet_length(body) AS size, octet_length(digests) AS digests
+FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uuid[]) FOR UPDATE
+
+-- name: staged_body
+SELECT body FROM forebay.staged WHERE stage = $1 AND id = $2
+
+-- name: describe_staged
+UPDATE forebay.staged SET count = $3, partition = $4, flows = $5, digests = $6 WHERE stage = $1 AND id = $2
+
+-- name: publishing_queues
+SELECT q.number, q.name, q.settings, q.created_at, h.next, greatest(h.appended_at, $2) AS at,
+    greatest($2 - q.dedupe_us + 1, q.created_at) AS dedupe_since
+FROM forebay.queue AS q, LATERAL (
+    SELECT next, appended_at FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE q.number = ANY ($1::int[]) AND NOT q.deleted
+
+-- name: copy_staged
+-- Under numbers that no other transaction uses; their places come later, which leaves the bodies where they are.
+INSERT INTO forebay.block
+SELECT u.number, s.count, s.id, $2, NULL, s.body, s.flows
+FROM unnest($3::uuid[], $4::bigint[]) AS u (id, number), forebay.staged AS s
+WHERE s.stage = $1 AND s.id = u.id
+
+-- name: staged_duplicates
+-- Messages whose transaction ids are known, or belong to an earlier message of these blocks: then `earlier` says
+-- to which one. The digests of a block are fetched once, by adding nothing to them.
+WITH offered AS MATERIALIZED (
+    SELECT u.place, u.since, n, substr(s.digests, n * 16 + 1, 16) AS digest
+    FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS u (id, since, place), LATERAL (
+        SELECT count, digests || ''::bytea AS digests FROM forebay.staged WHERE stage = $1 AND id = u.id OFFSET 0
+    ) AS s, generate_series(0, s.count - 1) AS n
+    WHERE substr(s.digests, n * 16 + 1, 16) <> '\x00000000000000000000000000000000'
+), named AS (
+    SELECT *, first_value(place) OVER same AS earlier, first_value(n) OVER same AS earlier_n
+    FROM offered WINDOW same AS (PARTITION BY digest ORDER BY place, n)
+)
+SELECT (o.place - 1)::int AS place, o.n, (o.earlier - 1)::int AS earlier, o.earlier_n, d.message_id
+FROM named AS o LEFT JOIN LATERAL (
+    SELECT message_id FROM forebay.dedupe WHERE digest = o.digest AND at >= o.since LIMIT 1
+) AS d ON true
+WHERE d.message_id IS NOT NULL OR (o.earlier, o.earlier_n) <> (o.place, o.n)
+ORDER BY o.place, o.n
+
+-- name: copied_body
+SELECT body FROM forebay.block WHERE last = $2 AND appended_at = $1
+
+-- name: rewrite_copy
+UPDATE forebay.block SET body = $3, flows = $4 WHERE last = $2 AND appended_at = $1
+
+-- name: drop_copies
+DELETE FROM forebay.block WHERE last = ANY ($2::bigint[]) AND appended_at = $1
+
+-- name: place_copies
+UPDATE forebay.block AS b SET last = u.last, count = u.count, appended_at = u.at, partition = u.partition
+FROM unnest($2::bigint[], $3::bigint[], $4::int[], $5::bigint[], $6::text[])
+    AS u (number, last, count, at, partition)
+WHERE b.last = u.number AND b.appended_at = $1
+
+-- name: publish_receipts
+INSERT INTO forebay.receipt
+SELECT id, $1, first, count, dropped
+FROM unnest($2::uuid[], $3::bigint[], $4::int[], $5::bytea[]) AS u (id, first, count, dropped)
+
+-- name: publish_digests
+INSERT INTO forebay.dedupe
+SELECT substr(s.digests, n * 16 + 1, 16), $2, u.first + n
+FROM unnest($3::uuid[], $4::bigint[]) AS u (id, first), LATERAL (
+    SELECT count, digests || ''::bytea AS digests FROM forebay.staged WHERE stage = $1 AND id = u.id OFFSET 0
+) AS s, generate_series(0, s.count - 1) AS n
+WHERE substr(s.digests, n * 16 + 1, 16) <> '\x00000000000000000000000000000000'
+
+-- name: drop_heads
+DELETE FROM forebay.head WHERE queue = $1 AND next < $2
+
+-- name: add_head
+INSERT INTO forebay.head VALUES ($1, $2, $3)
 
 -- name: unstage
-DELETE FROM forebay.staged WHERE stage = $1
+WITH gone AS (
+    DELETE FROM forebay.staged WHERE stage = $1 AND id IN (
+        SELECT id FROM forebay.staged WHERE stage = $1 LIMIT $2
+    ) RETURNING 1
+)
+SELECT count(*) FROM gone
 
 -- name: receipts
 SELECT DISTINCT ON (id) id, first, count, dropped FROM forebay.receipt
-WHERE id = ANY ($1::uuid[]) AND first IS NOT NULL
+WHERE id = ANY ($1::uuid[]) AND written_at >= $2 AND first IS NOT NULL
 
 -- name: make_pieces
 SELECT forebay.make_pieces(at) FROM (

@@ -28,9 +28,25 @@ if TYPE_CHECKING:
 ID_SKEW_US: Final = 86_400 * 1_000_000
 """How far ahead of the log's clock the time in an id may be; forebay.write() refuses the rest."""
 
-_ARGUMENTS: Final = ", ".join(f"${n}" for n in range(1, 35))
-WRITE: Final = f"SELECT * FROM forebay.write({_ARGUMENTS})"  # noqa: S608 - placeholders only
+_SHARED: Final = 6
+_OF_APPENDS: Final = 9
+_OF_SETTLEMENTS: Final = 20
+"""Arguments of forebay.write(), in this order: most writes have only appends, or only settlements."""
 
+
+def _write_of(*, appends: bool, settlements: bool) -> str:
+    """The call of forebay.write() without the arguments that would be empty."""
+    places = iter(range(1, 1 + _SHARED + _OF_APPENDS + _OF_SETTLEMENTS))
+    present = [True] * _SHARED + [appends] * _OF_APPENDS + [settlements] * _OF_SETTLEMENTS
+    arguments = ", ".join(f"${next(places)}" if is_there else "'{}'" for is_there in present)
+    return f"SELECT * FROM forebay.write({arguments})"  # noqa: S608 - placeholders only
+
+
+_WRITES: Final = {
+    (appends, settlements): _write_of(appends=appends, settlements=settlements)
+    for appends in (False, True)
+    for settlements in (False, True)
+}
 MARK: Final = "SELECT forebay.mark($1, $2, $3, $4)"
 
 _NO_DIGEST: Final = bytes(16)
@@ -67,19 +83,24 @@ async def write(
     ]
     settlements.sort(key=lambda entry: (entry[2].group, entry[2].first, entry[2].count))
     ids = [intake.id for _, _, intake in appends] + [items[i].id for i in settlers]
-    arguments = (
+    arguments: list[Any] = [
         lazy,
         _are_plain([intake for _, _, intake in appends]),
+        _are_whole([settlement for _, _, settlement in settlements]),
         now,
         *ids_between(ids),
-        *_append_columns([intake for _, _, intake in appends]),
-        [UUID(bytes=items[i].id) for i in settlers],
-        [k for k, _, _ in settlements],
-        [n for _, n, _ in settlements],
-        *_settlement_columns([s for _, _, s in settlements]),
-    )
+    ]
+    if appends:
+        arguments += _append_columns([intake for _, _, intake in appends])
+    if settlers:
+        arguments += (
+            [UUID(bytes=items[i].id) for i in settlers],
+            [k for k, _, _ in settlements],
+            [n for _, n, _ in settlements],
+            *_settlement_columns([s for _, _, s in settlements]),
+        )
     try:
-        rows = await connection.fetch(WRITE, *arguments)
+        rows = await connection.fetch(_WRITES[bool(appends), bool(settlers)], *arguments)
     except PostgresError as error:
         if error.sqlstate == "FB400":
             raise Rejected(str(error), hint="check the clock of the machine that minted it") from error
@@ -128,6 +149,13 @@ def _are_plain(intakes: list[Intake]) -> bool:
     )
 
 
+def _are_whole(settlements: list[Settlement]) -> bool:
+    """Whether each of these finishes all that its claim can hold, and no claim comes twice."""
+    return len({s.token for s in settlements}) == len(settlements) and all(
+        not s.deferred and not s.dead and bitmap.count(s.finished()) == s.count for s in settlements
+    )
+
+
 def ids_between(ids: list[bytes]) -> tuple[int, int]:
     """A time before which none of these ids can have been written, and the newest of their own times."""
     times = [id_time(i) for i in ids]
@@ -145,9 +173,14 @@ def _append_columns(intakes: list[Intake]) -> tuple[list[Any], ...]:
         [i.partition for i in intakes],
         [i.body for i in intakes],
         [i.dropped for i in intakes],
-        [None if i.digests is None else b"".join(d or _NO_DIGEST for d in i.digests) for i in intakes],
+        [digests_column(i) for i in intakes],
         [i.flows for i in intakes],
     )
+
+
+def digests_column(intake: Intake) -> bytes | None:
+    """What stands for the transaction ids of a block: 16 bytes for each message."""
+    return None if intake.digests is None else b"".join(d or _NO_DIGEST for d in intake.digests)
 
 
 def _settlement_columns(settlements: list[Settlement]) -> tuple[list[Any], ...]:

@@ -77,9 +77,24 @@ class Session:
             1, thread_name_prefix=f"forebay-sqlite-{name}"
         )
 
-    async def run(self, job: Callable[[Transaction], T], *, durable: bool = True) -> T:
-        """Run a job in a transaction; without `durable` it may be lost when the power fails."""
-        return await self.call(lambda: self._transaction(job, durable=durable))
+    async def run(
+        self,
+        job: Callable[[Transaction], T],
+        *,
+        durable: bool = True,
+        before: Callable[[], None] | None = None,
+    ) -> T:
+        """Run a job in a transaction; without `durable` it may be lost when the power fails.
+
+        What is to be done `before` it begins is done on the thread as well, while others may still write.
+        """
+
+        def work() -> T:
+            if before is not None:
+                before()
+            return self._transaction(job, durable=durable)
+
+        return await self.call(work)
 
     async def bare(self, job: Callable[[apsw.Connection], T]) -> T:
         """Run a job outside any transaction."""
@@ -163,6 +178,13 @@ def connect(path: Path, *, create: bool) -> apsw.Connection:
         connection.close(True)
         raise
     return connection
+
+
+def data_version(connection: apsw.Connection) -> str:
+    """Return what changes whenever another connection, of whatever process, has written to the file."""
+    row = connection.execute("PRAGMA data_version").fetchone()
+    assert row is not None
+    return str(row[0])
 
 
 def _copy_anew(connection: apsw.Connection) -> None:

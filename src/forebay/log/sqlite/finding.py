@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from forebay.log.claiming import decode_outcome
-from forebay.log.finding import OUTCOMES_MAX, first_claim, has, is_about
+from forebay.log.finding import OUTCOMES_MAX, first_claim, has, is_about, soonest
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, groups_of, live_queue
 from forebay.log.sqlite.connection import Transaction
 from forebay.log.sqlite.handing import SECOND, stored
@@ -59,11 +59,11 @@ def _position(tx: Transaction, held: QueueRow, state: GroupRow, block: StoredBlo
 
 def _claim(tx: Transaction, state: GroupRow, message_id: int, block: StoredBlock | None) -> OpenClaim | None:
     rows = tx.rows("claims_at", state.group.number, first_claim(message_id, block), message_id)
-    for first, owner, due_at, attempts, done, handed in rows:
-        offset = message_id - first
-        if not has(done or b"", offset):
-            return OpenClaim(owner, due_at, attempts, has(handed or b"", offset))
-    return None
+    return soonest(
+        OpenClaim(owner, due_at, attempts, has(handed or b"", message_id - first))
+        for first, owner, due_at, attempts, done, handed in rows
+        if not has(done or b"", message_id - first)
+    )
 
 
 def _letter(tx: Transaction, state: GroupRow, message_id: int) -> Letter | None:

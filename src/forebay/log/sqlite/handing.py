@@ -18,7 +18,7 @@ from forebay.log.finding import has
 from forebay.log.sqlite import lanes
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, end_id, live_group, live_queue
 from forebay.log.sqlite.connection import Row, Transaction
-from forebay.log.values import Claim, Claimed, Group, Mark, Room, StoredBlock, letter_block
+from forebay.log.values import Claim, Claimed, Group, Mark, Outlook, Room, StoredBlock, letter_block
 from forebay.model import Corrupt, bitmap, sequence_of
 
 SECOND: Final = 1_000_000
@@ -208,6 +208,12 @@ def holding(tx: Transaction, group: Group, ids: Sequence[int]) -> list[Claim]:
                 found[row.token] = row
     rows, blocks = _with_blocks(tx, state, list(found.values()))
     return recalled((_claim(group.number, row, blocks[row.block_last]) for row in rows), held.queue.name)
+
+
+def outlook(tx: Transaction, groups: Sequence[Group]) -> list[Outlook]:
+    """Return what is ready and what comes due of groups that are there."""
+    rows = (tx.row("outlook", group.number) for group in groups)
+    return [Outlook.of(*row) for row in rows if row is not None]
 
 
 def take_tokens(tx: Transaction, count: int) -> int:

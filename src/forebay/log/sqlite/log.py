@@ -15,16 +15,16 @@ from forebay.log.claiming import (
     check_held,
     check_lanes,
     check_letters,
+    check_publish,
     check_spans,
     check_stage_name,
     check_tokens,
     digests_of,
 )
-from forebay.log.groupcommit import GroupCommit, Item, Result
-from forebay.log.intake import Answer, resolve
+from forebay.log.groupcommit import GroupCommit, Item, Result, encode_all
 from forebay.log.marking import Marking
-from forebay.log.records import check_keys, check_scan
-from forebay.log.seeking import check_start
+from forebay.log.records import check_keys, check_records, check_scan
+from forebay.log.seeking import check_dead, check_start
 from forebay.log.sqlite import (
     catalogue,
     finding,
@@ -38,7 +38,7 @@ from forebay.log.sqlite import (
     upkeep,
     versions,
 )
-from forebay.log.sqlite.connection import Session, Transaction
+from forebay.log.sqlite.connection import Session, Transaction, data_version
 from forebay.log.sqlite.errors import closed
 from forebay.log.sqlite.handing import SECOND
 from forebay.log.sqlite.writing import Flush, NotWhole, Offer, Outdated
@@ -54,7 +54,9 @@ from forebay.log.values import (
     LaneStats,
     Mark,
     Outcome,
+    Outlook,
     Owner,
+    Position,
     Queue,
     Receipt,
     Record,
@@ -171,6 +173,13 @@ class SqliteLog:
             lambda tx: seeking.seek(tx, group, start, self._clock.now(), dry_run=dry_run)
         )
 
+    async def advance(self, group: Group, to: int, dead: Sequence[DeadLetter] = ()) -> int:
+        check_start(Position(to))
+        check_dead(group, to, dead)
+        if await self._read(lambda tx: seeking.has_passed(tx, group, to)):
+            return 0
+        return await self._write(lambda tx: seeking.advance(tx, group, to, dead, self._clock.now()))
+
     async def delete_group(self, group: Group) -> bool:
         deleted = await self._write(lambda tx: catalogue.delete_group(tx, group))
         await self._repeat(catalogue.sweep_groups)
@@ -221,7 +230,7 @@ class SqliteLog:
             return results
 
         try:
-            return await self._write(write)
+            return await self._open(self._writer).run(write, before=lambda: encode_all(items))
         except NotWhole as refused:
             return [refused.result]
 
@@ -308,6 +317,15 @@ class SqliteLog:
     async def retire(self, owner: str) -> int:
         return await self._write(lambda tx: handing.retire(tx, owner, self._clock.now()), durable=False)
 
+    # Noticing what others write
+
+    async def stamp(self) -> str | None:
+        # Of the connection that writes: what others have written, and nothing of what it has itself.
+        return await self._open(self._writer).bare(data_version)
+
+    async def outlook(self, groups: Sequence[Group]) -> list[Outlook]:
+        return await self._read(lambda tx: handing.outlook(tx, groups))
+
     # Reading
 
     async def read(
@@ -393,15 +411,14 @@ class SqliteLog:
             Offer(append, await self._look_up(append.queue), self._limits)
         await self._write(lambda tx: staging.stage(tx, stage, appends, self._clock.now()))
 
-    async def publish(self, stage: str, ids: Sequence[bytes]) -> Receipt:
-        check_stage_name(stage)
-        pieces = await self._read(lambda tx: staging.staged(tx, stage, ids))
-        appends = [piece for piece in pieces if isinstance(piece, Append)]
-        receipt = await self.commit(appends, atomic=True) if appends else Receipt()
-        fresh = iter(receipt.appended)
-        await self._write(lambda tx: staging.forget(tx, stage))
+    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+        check_publish(stage, ids)
+        check_records(records)
+        appended = await self._write(
+            lambda tx: staging.publish(tx, stage, ids, records, limits=self._limits, now=self._clock.now())
+        )
         await self._repeat(staging.sweep_stages)
-        return Receipt([resolve(p) if isinstance(p, Answer) else next(fresh) for p in pieces])
+        return Receipt(appended)
 
     # Upkeep
 

@@ -73,7 +73,7 @@ SELECT earlier, claimed, skipped FROM consumer_group WHERE number = ?1
 -- name: seek
 UPDATE consumer_group SET
     start = ?2, position = ?2, sought = sought + 1, earlier = earlier + ?3, claimed = claimed + ?4,
-    purged = purged + ?5, dead = dead + ?6
+    dead = dead + ?5, purged = purged + ?6, done = done + ?7
 WHERE number = ?1
 
 -- name: count_claimed
@@ -147,7 +147,7 @@ DELETE FROM block WHERE last BETWEEN ?1 AND ?2
 SELECT first, count, dropped FROM receipt WHERE id = ?1
 
 -- name: add_receipt
-INSERT INTO receipt (id, at, first, count, dropped) VALUES (?1, ?2, ?3, ?4, ?5)
+INSERT INTO receipt (id, at, first, count, dropped) VALUES (?1, ?2, ?3, ?4, ?5) ON CONFLICT DO NOTHING
 
 -- name: trim_receipts
 DELETE FROM receipt WHERE id IN (SELECT id FROM receipt WHERE at < ?1 ORDER BY at LIMIT ?2)
@@ -240,6 +240,14 @@ ORDER BY c.due_at, c.first, c.count
 -- name: next_due
 SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1
 
+-- name: outlook
+SELECT
+    g.number, q.next, g.position,
+    (SELECT ready FROM lane WHERE group_number = ?1 AND ready IS NOT NULL ORDER BY ready LIMIT 1),
+    (SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1)
+FROM consumer_group AS g JOIN queue AS q ON q.number = g.queue
+WHERE g.number = ?1 AND g.name IS NOT NULL
+
 -- name: partition_next_due
 SELECT min(due_at) FROM claim INDEXED BY claim_partition
 WHERE group_number = ?1 AND partition = ?2 AND owner IS NULL
@@ -293,6 +301,12 @@ WHERE group_number = ?1 AND letter IS NULL AND first < ?2 AND first + count > ?2
 
 -- name: end_claims
 DELETE FROM claim WHERE group_number = ?1
+
+-- name: end_worker_claims
+DELETE FROM claim WHERE group_number = ?1 AND letter IS NULL
+
+-- name: worker_claim
+SELECT 1 FROM claim WHERE group_number = ?1 AND letter IS NULL LIMIT 1
 
 -- name: runs_elsewhere
 SELECT first, count, token FROM claim
@@ -641,6 +655,9 @@ ON CONFLICT (stage, id) DO NOTHING
 
 -- name: staged
 SELECT queue, body FROM staged WHERE stage = ?1 AND id = ?2
+
+-- name: is_staged
+SELECT 1 FROM staged WHERE stage = ?1 AND id = ?2
 
 -- name: forget_stage
 UPDATE stage SET name = NULL, at = -1 WHERE name = ?1

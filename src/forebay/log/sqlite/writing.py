@@ -108,12 +108,20 @@ class Flush:
 
     # Appending
 
+    def append(self, intake: Intake) -> Answer:
+        """Append one block, unless it is known or holds duplicates; its queue must be there."""
+        self._queue(intake.queue)
+        return self._append(intake)
+
     def _append(self, intake: Intake) -> Answer:
-        known = known_answer(self._tx, intake.id)
-        if known is not None:
-            return known
-        found = self._duplicates(intake) if intake.digests is not None else ()
-        return Answer(found=found) if found else self._add(intake)
+        if intake.digests is not None:  # whether it is known comes before what it holds
+            known = known_answer(self._tx, intake.id)
+            if known is not None:
+                return known
+            found = self._duplicates(intake)
+            if found:
+                return Answer(found=found)
+        return self._add(intake)
 
     def _add(self, intake: Intake) -> Answer:
         tx, now, count = self._tx, self._now, len(intake.block)
@@ -121,6 +129,10 @@ class Flush:
         assert row is not None
         first = intake.queue << SEQUENCE_BITS | row.next
         dropped = intake.dropped
+        if not tx.run("add_receipt", intake.id, now, first, count, dropped):
+            known = known_answer(tx, intake.id)
+            assert known is not None, "a receipt that was in the way"
+            return known
         if count:
             last = first + count - 1
             row.next += count
@@ -133,7 +145,6 @@ class Flush:
                 pairs = [(d, first + i, now) for i, d in enumerate(intake.digests) if d is not None]
                 tx.many("add_digest", pairs)
                 tx.run("add_digest_block", last, now, b"".join(digest for digest, _, _ in pairs))
-        tx.run("add_receipt", intake.id, now, first, count, dropped)
         return Answer(first, count, dropped=dropped)
 
     def _duplicates(self, intake: Intake) -> tuple[tuple[int, int], ...]:

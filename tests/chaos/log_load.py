@@ -9,7 +9,7 @@ import asyncio
 import random
 from collections import Counter
 
-from forebay.log.postgres import PostgresLog
+from forebay.log.seam import Log
 from forebay.log.values import Append, Claim, Deferral, Group, Queue, Receipt, Room, Settlement
 from forebay.model import Block, Message, Unavailable, bitmap, mint, sequence_of
 from tests.conformance.steps import ALL, check_ledger, counts, texts
@@ -35,7 +35,7 @@ class Load:
         self._lost_owners: list[str] = []
         self._moved = asyncio.Condition()
 
-    async def run(self, logs: list[PostgresLog], *, pushers: int, blocks: int, workers: int) -> None:
+    async def run(self, logs: list[Log], *, pushers: int, blocks: int, workers: int) -> None:
         """Push so many blocks per pusher, and work until all are done."""
         self._pushing = pushers
         async with asyncio.TaskGroup() as tasks:
@@ -49,7 +49,7 @@ class Load:
         async with self._moved:
             await self._moved.wait_for(lambda: self.steps >= steps or self._finished())
 
-    async def check(self, log: PostgresLog) -> None:
+    async def check(self, log: Log) -> None:
         """Nothing acknowledged is lost or doubled, and the books balance."""
         found: dict[str, int] = {}
         expected = 1
@@ -80,9 +80,7 @@ class Load:
         async with self._moved:
             self._moved.notify_all()
 
-    async def _commit(
-        self, log: PostgresLog, appends: list[Append], settlements: list[Settlement]
-    ) -> Receipt | None:
+    async def _commit(self, log: Log, appends: list[Append], settlements: list[Settlement]) -> Receipt | None:
         """Until it is acknowledged, or given up."""
         commit_id, atomic = mint(), self.rng.random() < 0.3
         while True:
@@ -94,7 +92,7 @@ class Load:
                     return None
                 await self.up.wait()
 
-    async def _push(self, log: PostgresLog, name: str, blocks: int) -> None:
+    async def _push(self, log: Log, name: str, blocks: int) -> None:
         for number in range(blocks):
             count = self.rng.choice((1, 1, 2, 5))
             names = [f"{name}:{number:04}:{n}" for n in range(count)]
@@ -107,7 +105,7 @@ class Load:
             await self._step()
         self._pushing -= 1
 
-    async def _work(self, log: PostgresLog, name: str) -> None:
+    async def _work(self, log: Log, name: str) -> None:
         owner, turn = name, 0
         idle = 0
         while idle < 3:  # what was given up may be there too
@@ -124,7 +122,7 @@ class Load:
                 owner, turn = f"{name}-{turn}", turn + 1
             idle = 0 if claims or not self._finished() else idle + 1
 
-    async def _next(self, log: PostgresLog, owner: str) -> list[Claim]:
+    async def _next(self, log: Log, owner: str) -> list[Claim]:
         room = Room(self.rng.choice((1, 3, 100)))
         lost = list(self._lost_owners)
         claims = list((await log.claim(self.group, owner, room)).claims)
@@ -133,7 +131,7 @@ class Load:
             claims += (await log.reclaim(self.group, owner, ALL, of=lost)).claims
         return claims
 
-    async def _settle(self, log: PostgresLog, claims: list[Claim]) -> bool:
+    async def _settle(self, log: Log, claims: list[Claim]) -> bool:
         """Settle all in one commit, in any order, some of them in part; whether it is known to be done."""
         self.rng.shuffle(claims)
         settlements, finished = [], []
