@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from forebay.log.seam import Log
 from forebay.log.values import Group, Queue, Stats
-from forebay.model import Flow
+from forebay.model import Flow, flow_reading
 from forebay.store.hysteresis import Mode
 from forebay.store.values import FlowStat, GroupState, QueueStat, Running, StoreStats
 from forebay.store.window import Window
@@ -48,8 +48,12 @@ class _Count:
 async def count_flows(
     log: Log, queue: Queue, group: Group, shelf: Shelf, window: Window | None
 ) -> tuple[list[FlowStat], GroupState]:
-    """One group: what its shelves hold, and what the log has beside, by flow; nothing moves in between."""
+    """One group: what its shelves hold, and what the log has beside, by flow; nothing moves in between.
+
+    What a group has that is itself a flow waits for that one, whatever its messages say.
+    """
     counts: dict[Flow, _Count] = {}
+    reading = flow_reading(queue.settings.labels, group.name)
     held: Sequence[ShelfStats] = ()
     async with nullcontext() if window is None else window.still:
         if window is not None:
@@ -57,13 +61,13 @@ async def count_flows(
         cold = await log.flows(group)
     for stats in held:
         for found in stats.flows:
-            count = counts.setdefault(found.flow, _Count())
+            count = counts.setdefault(reading or found.flow, _Count())
             count.warm += found.ready
             count.cold += found.noted
             count.taken += found.leased
             count.wait(found.oldest_at)
     for waiting in cold:
-        count = counts.setdefault(waiting.flow, _Count())
+        count = counts.setdefault(reading or waiting.flow, _Count())
         count.cold += waiting.count
         count.wait(waiting.oldest_at)
     state = GroupState(

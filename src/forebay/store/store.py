@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Iterable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
 from os import getpid
 from socket import gethostname
@@ -82,6 +82,7 @@ from forebay.store.values import (
     Whereabouts,
 )
 from forebay.store.waiting import Source, in_turn, names_of, take
+from forebay.store.watching import Watch
 from forebay.store.whereabouts import is_of, look
 from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
@@ -131,7 +132,9 @@ class LogStore:
         self._rounds = Rounds(
             log, self._name, self._windows, self._adopt, self._let_go, shared=warm is not None
         )
+        self._watch = Watch(log)
         self._ticker: asyncio.Task[None] | None = None
+        self._watcher: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
 
     async def __aenter__(self) -> Self:
@@ -145,6 +148,8 @@ class LogStore:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise
         self._ticker = asyncio.get_running_loop().create_task(self._rounds.run())
+        if self._shared is None:  # where they share a tier, servers tell each other
+            self._watcher = asyncio.get_running_loop().create_task(self._watch.run())
         return self
 
     async def __aexit__(
@@ -153,7 +158,7 @@ class LogStore:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        await cancel(self._ticker)
+        await cancel(self._ticker, self._watcher)
         for window in self._windows.values():
             await window.close()
         self._windows.clear()
@@ -289,15 +294,16 @@ class LogStore:
         """
         held = await self._queue(queue)
         begins = self._start_time(start_time, delay)
-        messages = [
-            Message(task, partition, None, headers, begins)
-            if isinstance(task, bytes)
-            else _later(task, begins)
-            for task in tasks
-        ]
-        if not messages:
+        if not tasks:
             raise Rejected("there is no task to put", hint="give one or more")
-        block = Block.of(messages, id=id, created_at=self._clock.now())
+        if partition or headers or begins is not None:
+            tasks = tuple(
+                Message(task, partition, None, headers, begins)
+                if isinstance(task, bytes)
+                else _later(task, begins)
+                for task in tasks
+            )
+        block = Block.of(tasks, id=id, created_at=self._clock.now())
         return (await self._append(held, Append.of(held, block))).ids()
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
@@ -372,8 +378,10 @@ class LogStore:
         worker: str | None,
         wait_seconds: float,
     ) -> list[Task]:
+        watched = self._watch.needed(windows) if wait_seconds > 0 else nullcontext()
         try:
-            return await take(list(sources), count, worker or self._worker, wait_seconds)
+            with watched:
+                return await take(list(sources), count, worker or self._worker, wait_seconds)
         except UnknownGroup:
             await self._drop_deleted(windows)
             raise

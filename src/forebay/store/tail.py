@@ -39,6 +39,11 @@ class Tail:
         found = self._blocks.get(first)
         return None if found is None else found[0]
 
+    def end_after(self, first: int) -> int:
+        """The message id behind the blocks that are here from `first` on: `first`, if there are none."""
+        known = self.known
+        return self._next if known is not None and known <= first < self._next else first
+
     def clear(self) -> None:
         """Forget everything."""
         self._blocks.clear()

@@ -83,7 +83,9 @@ class Transaction:
         along = any(plan.rest or plan.beyond for _, plan in self._plans)
         if late or is_known or last or not along:
             await self._undo()
-            raise _lost(late) if late else conflict
+            if late:
+                raise _lost(late)
+            raise conflict if is_known or not along else _in_between()
         try:
             for window, plan in self._plans:
                 await window.settler.give_back(plan)
@@ -132,6 +134,13 @@ class Transaction:
             ]
         except (Unavailable, Corrupt):
             raise conflict from None  # nothing was written: that is known, if not whose fault it is
+
+
+def _in_between() -> Unavailable:
+    return Unavailable(
+        f"nothing was changed: what goes back along was changed by others in between, {TRIES} times",
+        retry_after_seconds=0.1,
+    )
 
 
 def _lost(lost: Sequence[int]) -> LeaseLost:

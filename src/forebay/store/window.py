@@ -21,7 +21,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 
 from forebay.log.seam import Log
-from forebay.log.values import Group, Queue, Sought, Start
+from forebay.log.values import Group, Outlook, Queue, Sought, Start
 from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
@@ -94,6 +94,8 @@ class Window:
         self._log = log
         self._clock = clock
         self._elapsed = elapsed
+        self.tail = tail
+        """What this process has put in the queue."""
         self._filler = Filler(log, clock, queue, group, tail)
         self.tiers = Tiers(log, group, shelf, own, shared, lost=self._begin_anew, later=self._call_later)
         self._returned = Returned()
@@ -158,6 +160,11 @@ class Window:
     def is_paused(self) -> bool:
         """Whether nothing is handed out for now."""
         return self.queue.settings.paused
+
+    @property
+    def is_waited_for(self) -> bool:
+        """Whether somebody may wait for tasks."""
+        return bool(self.line or self.lines)
 
     async def grab(self, count: int, worker: str, seconds: float) -> list[Task]:
         """Hand out what is on the shelf, and what the log is known to have beside, up to `count`."""
@@ -351,6 +358,19 @@ class Window:
         if filled:
             self._heard.set()
             self.line.wake_next()
+
+    def expect(self, outlook: Outlook, partitions: Collection[str] | None) -> None:
+        """Another process may have put something in these partitions (None: in any), or put something off."""
+        if partitions is None:
+            self.lines.wake_some(LOOKS_MAX)
+        else:
+            self.lines.wake(partitions)
+            self._let_some_look()
+        if outlook.ready is not None:
+            self.nudge()
+        due_at = outlook.due_at
+        if due_at is not None and (self._next_due_at is None or due_at < self._next_due_at):
+            self.come_due(due_at, ())
 
     def _demand(self) -> None:
         """Fill in the background if there is a use for it."""

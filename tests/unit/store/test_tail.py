@@ -44,3 +44,11 @@ def test_an_empty_tail_knows_nothing() -> None:
     tail.add(1, block_of(b"a"))
     tail.clear()
     assert tail.get(1) is None
+
+
+def test_a_tail_tells_how_far_it_goes_on_from_a_message() -> None:
+    tail = Tail(100)
+    assert tail.end_after(5) == 5
+    tail.add(5, block_of(b"a", b"b"))
+    tail.add(7, block_of(b"c"))
+    assert [tail.end_after(first) for first in (4, 5, 7, 8)] == [4, 8, 8, 8]
