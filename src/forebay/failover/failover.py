@@ -162,6 +162,9 @@ class Failover:
         clock = clock or SystemClock()
         spool = await Spool.open(disk, settings, clock=clock)
         for recovered in spool.recovered:
+            if recovered.left:
+                logger.warning("%s is damaged, and waits for room on the disk to be mended", recovered.name)
+                continue
             logger.info(
                 "recovered %d events of %s; %d faults were set aside",
                 recovered.events, recovered.name, recovered.faults,

@@ -12,8 +12,7 @@ from typing import Any, Final, Protocol, TypeVar
 
 import msgspec
 
-from forebay.log.seam import Log
-from forebay.log.values import Append, Queue
+from forebay.log.values import Append, Queue, Receipt
 from forebay.model import (
     BLOCK_MESSAGES_CEILING,
     Block,
@@ -53,6 +52,30 @@ class Sink(Protocol):
         ...
 
 
+class Taker(Protocol):
+    """What `LogSink` asks of a log."""
+
+    async def queue(self, name: str) -> Queue:
+        """The queue of that name."""
+        ...
+
+    async def create_queue(self, name: str, settings: dict[str, Any] | None = None) -> Queue:
+        """Make a queue."""
+        ...
+
+    async def create_group(self, queue: Queue, name: str) -> object:
+        """Make a group."""
+        ...
+
+    async def commit(self, appends: Sequence[Append]) -> Receipt:
+        """Take blocks, each for itself."""
+        ...
+
+    def hang_up(self) -> None:
+        """Drop connections that may be dead."""
+        ...
+
+
 Creation = Callable[[str, Block], dict[str, Any] | None]
 """The settings of a queue that isn't there, by its name and the first block for it."""
 
@@ -73,7 +96,7 @@ class LogSink:
 
     def __init__(
         self,
-        log: Log,
+        log: Taker,
         *,
         create_queues: bool,
         seconds: float = 30.0,
@@ -133,7 +156,7 @@ class LogSink:
         return queue
 
 
-async def answered(log: Log, work: Awaitable[T], seconds: float) -> T:
+async def answered(log: Taker, work: Awaitable[T], seconds: float) -> T:
     """What the log answers; Unavailable, and its connections are dropped, if that takes too long."""
     timeout = asyncio.timeout(seconds)
     try:

@@ -4,9 +4,11 @@ A file is read again from its beginning after a crash: all that it holds has ids
 it has, and it is short (10,000 events unless told otherwise).
 
 Invariants: only finished files are read; what can't be read is safe in `failed` before the page that lacks it
-is returned; a file is removed by `done` and by nothing else.
+is returned; a file is removed by `done` and by nothing else. One that a crash left, and that could not be
+finished for lack of room, has its place among the others, and is finished when it is read.
 """
 
+from collections.abc import Iterable
 from typing import Final
 
 from forebay.model import Clock, SystemClock
@@ -14,6 +16,7 @@ from forebay.spool.aside import keep_faults, keep_refused
 from forebay.spool.disk import Disk
 from forebay.spool.faults import translated
 from forebay.spool.names import FAILED, FileName, Prefix, sort_names
+from forebay.spool.recovering import recover_file
 from forebay.spool.scanning import Found, Page, Place, scan
 from forebay.spool.usage import Usage
 
@@ -22,17 +25,28 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class Reader:
-    """Reads a folder of spool files; sync, for one thread at a time, beside one that writes."""
+    """Reads a folder of spool files; sync, for one thread at a time, beside one that writes.
 
-    def __init__(self, disk: Disk, *, clock: Clock | None = None, usage: Usage | None = None) -> None:
+    `left` are files that `recover` has left as they were.
+    """
+
+    def __init__(
+        self,
+        disk: Disk,
+        *,
+        clock: Clock | None = None,
+        usage: Usage | None = None,
+        left: Iterable[FileName] = (),
+    ) -> None:
         self._disk = disk
         self._clock = clock or SystemClock()
         self._usage = usage
+        self._left = {name.finished: name for name in left}
 
     def files(self, *prefixes: Prefix) -> list[FileName]:
         """The finished files, oldest first; of certain kinds, if any are named."""
         with translated("listed"):
-            names = sort_names(self._disk.list(), "finished")
+            names = sorted([*sort_names(self._disk.list(), "finished"), *self._left])
         return [name for name in names if name.prefix in prefixes] if prefixes else names
 
     def failed(self) -> list[FileName]:
@@ -51,6 +65,8 @@ class Reader:
     ) -> Page:
         """Read a page; what is faulty is set aside first, once, however often it is read."""
         with translated("read"):
+            if not failed and name in self._left and not self._finish(name):
+                return Page([], [], None, 0)
             path = _path(name, failed=failed)
             file = self._disk.open(path)
             try:
@@ -88,7 +104,7 @@ class Reader:
         Empty ones don't count: they stand where a repair has left something out.
         """
         with translated("read"):
-            return self._count(_path(name, failed=failed))
+            return self._count(str(self._left[name]) if name in self._left else _path(name, failed=failed))
 
     def _count(self, path: str) -> int:
         file = self._disk.open(path)
@@ -111,6 +127,16 @@ class Reader:
         with translated("read"):
             names = [name for name in self._disk.list(FAILED) if name.endswith((".buf", ".bad"))]
             return sum(self._count(f"{FAILED}/{name}") for name in names)
+
+    def _finish(self, name: FileName) -> bool:
+        """Finish a file that was left; whether there is one now."""
+        left = self._left[name]
+        if str(left) in self._disk.list():  # it isn't where the disk failed after all was done
+            recover_file(self._disk, left, self._clock.now())
+        del self._left[name]
+        if self._usage is not None:
+            self._usage.recount()
+        return str(name) in self._disk.list()
 
     def _look_aside(self, name: FileName) -> None:
         if self._usage is not None:

@@ -10,6 +10,7 @@ recovery, which ends the same.
 """
 
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -26,21 +27,29 @@ _CHUNK_BYTES: Final = 1 << 20
 
 
 class Recovered(msgspec.Struct, frozen=True):
-    """What became of a file: `events` were kept in it, `faults` were set aside."""
+    """What became of a file: `events` were kept in it, `faults` were set aside.
+
+    One that is `left` is as it was: there is no room to set anything aside.
+    """
 
     name: FileName
     events: int
     faults: int
+    left: bool = False
 
 
-def recover(disk: Disk, *, clock: Clock | None = None) -> list[Recovered]:
-    """Finish the files that are being written; only while nobody writes to the folder."""
+def recover(disk: Disk, *, clock: Clock | None = None, may_leave: bool = False) -> list[Recovered]:
+    """Finish the files that are being written; only while nobody writes to the folder.
+
+    Who can't wait for room on a full disk `may_leave` files, and has them finished by a `Reader` later.
+    """
     clock = clock or SystemClock()
     with translated("recovered"):
         disk.make_folder("")
         disk.make_folder(FAILED)
         _drop_half_copies(disk)
-        return [_recover(disk, name, clock.now()) for name in sort_names(disk.list(), "writing")]
+        names = sort_names(disk.list(), "writing")
+        return [recover_file(disk, name, clock.now(), may_leave=may_leave) for name in names]
 
 
 def rewrite(
@@ -75,7 +84,8 @@ def rewrite(
     disk.sync_folder(folder)
 
 
-def _recover(disk: Disk, name: FileName, now: int) -> Recovered:
+def recover_file(disk: Disk, name: FileName, now: int, *, may_leave: bool = False) -> Recovered:
+    """Finish one file that a crash left; nothing is left of one that holds nothing sound."""
     file = disk.open(str(name))
     try:
         events, faults = _look(file, name, now)
@@ -86,21 +96,19 @@ def _recover(disk: Disk, name: FileName, now: int) -> Recovered:
         file.close()
     if not size:
         disk.remove(str(name))
-    elif not faults or not _try_rewrite(disk, name, faults, now):
+    elif not faults:
         disk.rename(str(name), str(name.finished))
         disk.sync_folder()
+    else:
+        try:
+            rewrite(disk, name, faults, now)
+        except OSError as error:
+            with suppress(OSError):
+                disk.remove(_copy_name(name))
+            if not may_leave or not is_full(error):
+                raise
+            return Recovered(name, events, 0, left=True)
     return Recovered(name.finished, events, len(faults))
-
-
-def _try_rewrite(disk: Disk, name: FileName, faults: list[Fault], now: int) -> bool:
-    """Rewrite where there is room. Without it, reading sets the faults aside later: starting can't wait."""
-    try:
-        rewrite(disk, name, faults, now)
-    except OSError as error:
-        if not is_full(error):
-            raise
-        return False
-    return True
 
 
 def _look(file: File, name: FileName, now: int) -> tuple[int, list[Fault]]:

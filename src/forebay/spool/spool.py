@@ -49,7 +49,8 @@ class Spool:
     ) -> None:
         with translated("listed"):
             self._usage = usage = Usage(disk)
-        self.reader = Reader(disk, clock=clock, usage=usage)
+        left = [file.name for file in recovered if file.left]
+        self.reader = Reader(disk, clock=clock, usage=usage, left=left)
         self.recovered = recovered
         self._lock = lock
         last, reserve = last_id(disk), Reserve()
@@ -81,7 +82,8 @@ class Spool:
         def take() -> Spool:
             lock = disk.lock()
             try:
-                return cls(disk, lock, recover(disk, clock=clock), settings, clock=clock, finished=finished)
+                recovered = recover(disk, clock=clock, may_leave=True)
+                return cls(disk, lock, recovered, settings, clock=clock, finished=finished)
             except BaseException:
                 lock.close()
                 raise

@@ -114,7 +114,8 @@ async def die(
     """Kill -9: nothing is closed, nothing more is written. Its connections to the log are gone, too."""
     world.disk.crash_at = 0
     world.log.hang_up()
-    await cancel(*tasks, *failover._tasks, store._ticker if store is not None else None)
+    own = () if store is None else (store._ticker, store._watcher)
+    await cancel(*tasks, *failover._tasks, *own)
     world.disk = world.disk.after_crash()
     world.log.mode = "there"
 

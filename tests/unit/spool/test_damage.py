@@ -4,7 +4,7 @@ from contextlib import suppress
 
 import pytest
 
-from forebay.model import Block, Message, mint
+from forebay.model import Block, Message, Unavailable, mint
 from forebay.spool import scanning
 from forebay.spool.appending import Appender, Write
 from forebay.spool.aside import reasons
@@ -19,6 +19,7 @@ from tests.disks import CrashError, SimulatedDisk
 
 NAME = FileName("failover", "019a0c11-7fe8-7000-8000-000000000001", "finished")
 WRITING = FileName("failover", NAME.id, "writing")
+ROOMY = 1 << 20
 
 
 def block_of(size: int) -> SpooledBlock:
@@ -108,6 +109,52 @@ def test_a_hole_in_what_was_never_synced_costs_the_whole_block_but_before_that_o
         page = Reader(disk).read(NAME)
         assert [len(found.entry) for found in page.found] == delivered
         assert recovered.events == sum(delivered)
+
+
+def test_a_hole_that_a_full_disk_leaves_no_room_to_mend_waits_for_room_and_costs_the_whole_block() -> None:
+    later = FileName("failover", NAME.id[:-1] + "2", "finished")
+    disk = put(LINES, WRITING)
+    disk.put(str(later), encode_entry(block_of(1)))
+    begin, size = len(b"".join(map(encode_entry, ENTRIES[:2]))), len(encode_entry(ENTRIES[2]))
+    disk.flip(str(WRITING), LINES.index(b"t1", begin))
+    torn = disk.content(str(WRITING))[begin : begin + size]
+    disk.capacity -= disk.free_bytes()
+    (recovered,) = recover(disk, may_leave=True)
+    assert recovered.left
+    reader = Reader(disk, left=[recovered.name])
+    assert reader.files() == [NAME, later]
+    assert reader.count(NAME) == len(ALL)
+    with pytest.raises(Unavailable, match="No space"):
+        reader.read(NAME)
+    disk.capacity = ROOMY
+    page = reader.read(NAME)
+    assert [found.entry for found in page.found] == [ENTRIES[0], ENTRIES[1], ENTRIES[3]]
+    assert torn in disk.content(f"failed/{NAME.stem}.bad")
+    assert reader.files() == [NAME, later]
+    reader.done(NAME)
+    assert reader.files() == [later]
+
+
+def test_a_file_that_was_left_and_holds_nothing_whole_is_nothing_to_read() -> None:
+    disk = put(encode_entry(block_of(2))[:-9], WRITING)
+    disk.capacity -= disk.free_bytes()
+    reader = Reader(disk, left=[file.name for file in recover(disk, may_leave=True)])
+    disk.capacity = ROOMY
+    assert reader.read(NAME) == Page([], [], None, 0)
+    reader.done(NAME)
+    assert reader.files() == []
+    assert disk.list() == []
+
+
+def test_who_can_wait_is_told_that_there_is_no_room_to_mend_a_file() -> None:
+    disk = put(LINES[:-20], WRITING)
+    disk.capacity -= disk.free_bytes()
+    with pytest.raises(Unavailable, match="can't be recovered: No space"):
+        recover(disk)
+    assert disk.list() == [str(WRITING)]
+    disk.capacity = ROOMY
+    recover(disk)
+    assert [found.entry for found in Reader(disk).read(NAME).found] == ENTRIES[:3]
 
 
 def test_a_line_that_is_gone_makes_its_block_torn() -> None:

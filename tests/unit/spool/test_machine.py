@@ -40,9 +40,9 @@ class SpoolMachine(RuleBasedStateMachine):
         self.begin()
 
     def begin(self) -> None:
-        recover(self.disk)
+        recovered = recover(self.disk, may_leave=True)
         self.appender = Appender(self.disk, SETTINGS, last=last_id(self.disk))
-        self.reader = Reader(self.disk)
+        self.reader = Reader(self.disk, left=[file.name for file in recovered if file.left])
 
     def restart(self) -> None:
         self.disturbed = True
