@@ -24,7 +24,7 @@ from forebay.store.store import LogStore
 from forebay.store.values import Task
 from tests.chaos.outages import BlackHoled, Outage, Refused, Stage
 from tests.chaos.spooling import errors_in, recovered, set_aside
-from tests.history import Handed, History, check
+from tests.history import Handed, History, check, told
 from tests.servers import FaultProxy, ForebayServer, PostgresServer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -130,17 +130,17 @@ class Worker:
         }
         if how not in calls:
             return
-        begun, lost = monotonic(), frozenset[int]()
+        begun, lost, instead = monotonic(), frozenset[int](), "lost"
+        for _, handed in pairs:
+            handed.settle(how, begun, inf, "unknown")  # also where this is cancelled before the answer
         try:
             await calls[how]([task for task, _ in pairs])
         except LeaseLost as error:
-            lost = frozenset(error.ids)
+            lost, instead = frozenset(error.ids), "unknown" if error.in_doubt else "lost"
         except Unavailable:
-            for _, handed in pairs:
-                handed.settle(how, begun, inf, "unknown")
             return
         for task, handed in pairs:
-            handed.settle(how, begun, monotonic(), "lost" if task.id in lost else None)
+            handed.settle(how, begun, monotonic(), instead if task.id in lost else None)
 
 
 class Shift:
@@ -214,7 +214,8 @@ class Shift:
                 dead = [letter.message().payload.decode() for letter in letters]
                 ordered = bool(QUEUES[queue].get("ordered"))
                 problems = check(worker.history, dead=dead, ordered=ordered, differences=differences)
-                assert not problems, f"{queue}: {len(problems)} problems\n" + "\n".join(problems[:20])
+                seen = told(worker.history, problems[:20])
+                assert not problems, "\n".join([f"{queue}: {len(problems)} problems", *problems[:20], *seen])
 
 
 async def go_on(shift: Shift, outage: Outage, order: Sequence[str]) -> None:

@@ -216,6 +216,12 @@ def odd_contract() -> str:
         "fields",
         "abc",
         "context",
+        "bindings",
+        "list",
+        "bind_task",
+        "bind_bind_task",
+        "any",
+        "self",
         "q" * 64,
     ]
     rows = [
@@ -240,7 +246,9 @@ def test_generated_code_is_formatted_and_passes_strict_types(package: Any, tmp_p
             check=False,
         )
         assert done.returncode == 0, done.stdout
-    mypy = [sys.executable, "-m", "mypy", "--strict", "--cache-dir", str(tmp_path / "cache")]
+    # As where the package is installed: faults in it, such as imports without types, are not the user's.
+    mypy = [sys.executable, "-m", "mypy", "--strict", "--follow-imports", "silent"]
+    mypy += ["--cache-dir", str(tmp_path / "cache")]
     done = subprocess.run(
         [*mypy, package.__name__, "odd_tasks", "program.py"],
         cwd=tmp_path,

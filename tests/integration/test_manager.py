@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import AsyncExitStack, ExitStack
 from pathlib import Path
 
+import aiohttp
 import pytest
 
 import forebay
@@ -19,8 +21,10 @@ from forebay.work.board import Board, Crew, Lead, Orders, board_of
 from forebay.work.managing import Manager, ManagerSettings
 from forebay.work.values import WorkerReport
 from tests.integration.client.serving import Server
+from tests.integration.pages import get
+from tests.servers import ForebayServer
 from tests.servers.forebay import environment
-from tests.servers.process import ServerProcess, log_tail
+from tests.servers.process import ServerProcess, free_port, log_tail
 
 SECONDS = 50
 
@@ -128,6 +132,39 @@ async def test_a_burst_moves_processors_to_the_slow_queue(url: str, processes: P
         crew = await seen(board, lambda now: len(now.workers) == 1 and told(now, "slow") == 3, processes)
         assert told(crew, "quick") == 1
         assert crew.lead.version > 1
+
+
+async def test_a_manager_shows_its_numbers(url: str, processes: Processes) -> None:
+    page = f"127.0.0.1:{free_port()}"
+    async with forebay.open(url) as store, aiohttp.ClientSession() as session:
+        board = board_of(store)
+        assert board is not None
+        processes.start("manager", "--round", "0.1", "--metrics", page)
+        await seen(board, lambda crew: crew.lead.version > 1, processes)  # its first round is counted
+        async with session.get(f"http://{page}/healthz") as health:
+            assert (health.status, await health.text()) == (200, "ok\n")
+        async with session.get(f"http://{page}/metrics") as numbers:
+            text = await numbers.text()
+    assert "forebay_manager_leading 1.0" in text
+    assert 'forebay_manager_rounds_total{result="failed"} 0.0' in text
+
+
+def test_a_manager_begins_when_the_store_is_there_and_ends_also_while_it_is_not(tmp_path: Path) -> None:
+    page, log = f"127.0.0.1:{free_port()}", tmp_path / "processes.log"
+    with ForebayServer() as server, ExitStack() as stack:
+        server.stop()
+        processes = Processes(server.url, tmp_path)
+        stack.callback(processes.end)
+        one = processes.start("manager", "--round", "0.1", "--metrics", page)
+        one.wait_ready(
+            lambda: get(f"http://{page}/healthz") == (503, "the Manager hasn't begun\n"), SECONDS, log
+        )
+        other = processes.start("manager")
+        other.wait_ready(lambda: processes.said().count("which is tried again") == 2, SECONDS, log)
+        os.kill(other.pid, signal.SIGTERM)
+        assert other.wait(SECONDS) == 0
+        server.start()
+        one.wait_ready(lambda: get(f"http://{page}/healthz") == (200, "ok\n"), SECONDS, log)
 
 
 async def test_workers_and_managers_meet_over_http() -> None:

@@ -5,7 +5,7 @@ decodes to exactly what was encoded, or is refused: nothing is cut off, padded o
 """
 
 from forebay.contract.comparing import Change, compare
-from forebay.contract.errors import Fault, InvalidContract, Undecodable, UnknownFormat
+from forebay.contract.errors import Fault, InvalidContract, InvalidFile, Undecodable, UnknownFormat
 from forebay.contract.format import Format
 from forebay.contract.reading import parse_contract, read_contract
 from forebay.contract.rows import decode, encode
@@ -21,6 +21,7 @@ __all__ = [
     "FieldType",
     "Format",
     "InvalidContract",
+    "InvalidFile",
     "QueueContract",
     "Undecodable",
     "UnknownFormat",

@@ -24,7 +24,7 @@ RESERVED_FIELDS: Final = {
 }
 """Fields that can't be, as they are called in Python, and why."""
 RESERVED_QUEUES: Final = {
-    **dict.fromkeys(("store", "options", "name", "processors", "settings", "registry"),
+    **dict.fromkeys(("store", "options", "name", "processors", "settings", "registry", "clock", "key"),
                     "it is an argument of make_worker"),
     "create_queues": "the client has it",
 }  # fmt: skip

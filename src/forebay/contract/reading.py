@@ -9,7 +9,7 @@ from typing import Final
 
 import yaml
 
-from forebay.contract.errors import Fault, InvalidContract
+from forebay.contract.errors import Fault, InvalidContract, InvalidFile
 from forebay.contract.kinds import KINDS
 from forebay.contract.naming import RESERVED_FIELDS, RESERVED_QUEUES, class_name, name_fault, python_name
 from forebay.contract.nodes import Document, excerpt, is_null, nearest
@@ -18,7 +18,7 @@ from forebay.contract.values import Contract, Field, FieldType, QueueContract
 from forebay.contract.versions import is_version
 from forebay.model import QUEUE_NUMBER_MAX
 
-__all__ = ["FIELDS_MAX", "FILE_BYTES_MAX", "QUEUES_MAX", "parse_contract", "read_contract"]
+__all__ = ["FIELDS_MAX", "FILE_BYTES_MAX", "QUEUES_MAX", "parse_contract", "read_contract", "read_text"]
 
 FILE_BYTES_MAX: Final = 1 << 20
 QUEUES_MAX: Final = 1_000
@@ -45,25 +45,27 @@ _MEANT: Final = {
 
 def read_contract(path: str | Path) -> Contract:
     """The contract in a file. `InvalidContract` has all that is wrong with it."""
+    return parse_contract(read_text(path, InvalidContract), str(path))
+
+
+def read_text(path: str | Path, error: type[InvalidFile]) -> str:
+    """The text of a file of that kind; `error` says why it can't be read."""
     name = str(path)
     try:
         with Path(path).open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
-    except (OSError, ValueError) as error:
-        why = getattr(error, "strerror", None) or "its name is none that a file can have"
-        raise _unreadable(
-            name, f"it can't be read: {why}", "name a file that is there and readable"
-        ) from None
+    except (OSError, ValueError) as caught:
+        why = getattr(caught, "strerror", None) or "its name is none that a file can have"
+        hint = "name a file that is there and readable"
+        raise error([_fault(name, f"it can't be read: {why}", hint)]) from None
     if len(data) > FILE_BYTES_MAX:
-        raise _unreadable(name, f"it is over {FILE_BYTES_MAX} bytes long", "is it the right file?")
+        raise error([_fault(name, f"it is over {FILE_BYTES_MAX} bytes long", "is it the right file?")])
     try:
-        text = data.decode("utf-8-sig")
-    except UnicodeDecodeError as error:
-        before = data[: error.start]
-        line, column = before.count(b"\n") + 1, error.start - before.rfind(b"\n")
-        fault = Fault(file=name, line=line, column=column, message="it is not UTF-8", hint="save it as UTF-8")
-        raise InvalidContract([fault]) from None
-    return parse_contract(text, name)
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError as caught:
+        before = data[: caught.start]
+        line, column = before.count(b"\n") + 1, caught.start - before.rfind(b"\n")
+        raise error([_fault(name, "it is not UTF-8", "save it as UTF-8", line, column)]) from None
 
 
 def parse_contract(text: str, name: str = "contract") -> Contract:
@@ -76,8 +78,8 @@ def parse_contract(text: str, name: str = "contract") -> Contract:
     return contract
 
 
-def _unreadable(name: str, message: str, hint: str) -> InvalidContract:
-    return InvalidContract([Fault(file=name, line=1, column=1, message=message, hint=hint)])
+def _fault(name: str, message: str, hint: str, line: int = 1, column: int = 1) -> Fault:
+    return Fault(file=name, line=line, column=column, message=message, hint=hint)
 
 
 class _Reader:

@@ -1,8 +1,9 @@
-"""Workers: handlers for the tasks of queues, and what calls them."""
+"""Workers: handlers for the tasks of queues, what calls them, and the Manager that shares them."""
 
 from forebay.work.binding import Binding
 from forebay.work.context import Context
 from forebay.work.handlers import handler
+from forebay.work.managing import Manager, ManagerSettings
 from forebay.work.settings import Backoff, BindingSettings, WorkerSettings
 from forebay.work.storage import Storage
 from forebay.work.values import (
@@ -25,6 +26,8 @@ __all__ = [
     "Context",
     "Done",
     "HandlerStats",
+    "Manager",
+    "ManagerSettings",
     "Outcome",
     "QueueReport",
     "RetryAfter",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from forebay.work.settings import Backoff, BindingSettings
 
-__all__ = ["gives_up", "pause_seconds"]
+__all__ = ["gives_up", "is_spent", "pause_seconds"]
 
 
 def pause_seconds(backoff: Backoff, attempts: int, chance: float) -> float:
@@ -22,3 +22,8 @@ def pause_seconds(backoff: Backoff, attempts: int, chance: float) -> float:
 def gives_up(settings: BindingSettings, attempts: int) -> bool:
     """Whether a task that came back so often doesn't come back again."""
     return settings.retries_max is not None and attempts >= settings.retries_max
+
+
+def is_spent(settings: BindingSettings, attempts: int) -> bool:
+    """Whether a task came back more often than it may: its workers died of it, or nobody gave it up."""
+    return settings.retries_max is not None and attempts > settings.retries_max

@@ -2,7 +2,8 @@
 
 Invariants: of each task one thing is said to the store, unless the store wasn't there to hear it; what is
 lost is counted and noted, never raised; nothing is said once the batch is over. A store that is away is told
-again, for as long as the leases hold: otherwise work that was done would be done again.
+again, for as long as the leases hold: otherwise work that was done would be done again. What a handler sends
+back for the last time is a dead letter.
 """
 
 from __future__ import annotations
@@ -12,11 +13,11 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
-from forebay.model import LeaseLost, Rejected, Unavailable, from_datetime
+from forebay.model import LeaseLost, Message, Rejected, Unavailable, from_datetime
 from forebay.store.seam import Store
 from forebay.store.values import Retry, StoreStats, Task
 from forebay.work.context import Context
-from forebay.work.outcomes import Outcomes, short
+from forebay.work.outcomes import Outcomes, Rule, short
 from forebay.work.values import RetryInfo
 
 __all__ = ["Batch"]
@@ -28,8 +29,9 @@ _AGAIN_SECONDS_MAX: Final = 2.0
 class Batch:
     """See the module."""
 
-    def __init__(self, store: Store, context: Context, tasks: Sequence[Task]) -> None:
+    def __init__(self, store: Store, context: Context, tasks: Sequence[Task], rule: Rule) -> None:
         self._store = store
+        self._rule = rule
         self._context = context
         self._open: dict[int, Task] = {task.id: task for task in tasks}
         self._telling = 0
@@ -66,12 +68,19 @@ class Batch:
         await self.settle(Outcomes(done=list(task_ids)))
 
     async def retry_task(self, retries: Iterable[RetryInfo]) -> None:
-        """Tasks come back, each at its time, and that counts as an attempt."""
+        """Tasks come back, each at its time, and that counts as an attempt; after the last they are dead."""
         listed = list(retries)
         times = {retry.task_id: _micros(retry.next_start_time) for retry in listed}
         if len(times) < len(listed):
             raise Rejected("a task is sent back twice", hint="name each once")
-        await self.settle(Outcomes(retried=times))
+        outcomes = Outcomes()
+        for id, at in times.items():
+            task = self._open.get(id)
+            if task is None:
+                outcomes.retried[id] = at  # which is refused, with all others
+            else:
+                self._rule.send_back(outcomes, task, at)
+        await self.settle(outcomes)
 
     async def bury_task(self, task_ids: Iterable[int], reason: str) -> None:
         """Tasks become dead letters."""
@@ -84,11 +93,18 @@ class Batch:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
+        partition: str = "",
         headers: dict[str, str] | None = None,
+        transaction_id: str | None = None,
     ) -> int:
-        """Put a task in a queue; its id."""
-        (id,) = await self._store.put_task(queue, data, start_time=start_time, delay=delay, headers=headers)
-        return id
+        """Put a task in a queue; its id, or 0 while it is in a spool."""
+        task: bytes | Message = data
+        if transaction_id is not None:
+            task = Message(data, partition, transaction_id, headers or {})
+        ids = await self._store.put_task(
+            queue, task, partition=partition, headers=headers, start_time=start_time, delay=delay
+        )
+        return ids[0] if ids else 0
 
     async def get_stat(self) -> StoreStats:
         """Where the tasks of all queues are."""

@@ -2,15 +2,16 @@
 
 Invariants: what isn't renewed vanishes: a worker's report, a Manager's lead, its instructions last.
 Instructions are written together with the lead, at the version that their writer has read: whoever no longer
-leads, however late it notices, changes nothing. Times are those of whoever writes: their clocks must agree
-within a few seconds.
+leads, however late it notices, changes nothing. What can't be read is left out and named, whoever wrote it:
+workers and Managers of several versions share a board. Times are those of whoever writes: their clocks must
+agree within a few seconds.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from typing import Annotated, Final, Protocol, runtime_checkable
+from typing import Annotated, Final, Protocol, TypeVar, runtime_checkable
 
 import msgspec
 from msgspec import Meta
@@ -41,6 +42,7 @@ LEADS: Final = "work.lead"
 _LEAD: Final = "lead"
 _SECOND: Final = 1_000_000
 _encode: Final = msgspec.msgpack.Encoder().encode
+T = TypeVar("T")
 
 
 class Instructions(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,6 +77,8 @@ class Crew(msgspec.Struct, frozen=True, kw_only=True):
     instructions: Mapping[str, Instructions]
     """By worker; also those of workers that are gone, for a while."""
     lead: Lead = Lead()
+    unreadable: Sequence[str] = ()
+    """What is left out, since it can't be read: another version wrote it, or somebody else."""
 
 
 class Orders(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -133,25 +137,34 @@ class LogBoard:
         record = Record(REPORTS, report.worker, _encode(report), self._in(REPORT_SECONDS))
         await self._log.commit(records=[record])
         found = await self._log.records(INSTRUCTIONS, [report.worker])
-        return msgspec.msgpack.decode(found[0].value, type=Instructions) if found else None
+        return _read(found[0].value, Instructions) if found else None
 
     async def crew(self) -> Crew:
         """All workers that are there, what they were told, and who leads."""
         reports = await self._log.scan(REPORTS, limit=WORKERS_MAX)
         told = await self._log.scan(INSTRUCTIONS, limit=WORKERS_MAX)
+        workers = {kept.key: _read_report(kept.value) for kept in reports}
+        instructions = {kept.key: _read(kept.value, Instructions) for kept in told}
+        lead, is_known = await self._lead()
         return Crew(
-            workers=[msgspec.msgpack.decode(kept.value, type=WorkerReport) for kept in reports],
-            instructions={kept.key: msgspec.msgpack.decode(kept.value, type=Instructions) for kept in told},
-            lead=await self._lead(),
+            workers=[report for report in workers.values() if report is not None],
+            instructions={worker: said for worker, said in instructions.items() if said is not None},
+            lead=lead,
+            unreadable=(
+                *(f"the report of {worker}" for worker, report in workers.items() if report is None),
+                *(f"what {worker} is told" for worker, said in instructions.items() if said is None),
+                *(() if is_known else ("who leads",)),
+            ),
         )
 
-    async def _lead(self) -> Lead:
+    async def _lead(self) -> tuple[Lead, bool]:
+        """Who leads, and whether that could be read; else nobody does, or nobody ever would."""
         kept = await self._log.records(LEADS, [_LEAD])
         if not kept:
-            return Lead()
-        held = msgspec.msgpack.decode(kept[0].value, type=_Held)
-        is_over = held.until <= self._clock.now()
-        return Lead(manager=None if is_over else held.manager, version=kept[0].version)
+            return Lead(), True
+        held = _read(kept[0].value, _Held)
+        leads = held is not None and held.until > self._clock.now()
+        return Lead(manager=held.manager if held and leads else None, version=kept[0].version), bool(held)
 
     async def direct_work(self, orders: Orders) -> Lead:
         """Lead, and tell workers what to do. Conflict, and nothing is changed, if another leads by now."""
@@ -170,6 +183,24 @@ class LogBoard:
 
     def _in(self, seconds: float) -> int:
         return self._clock.now() + round(seconds * _SECOND)
+
+
+def _read(value: bytes, form: type[T]) -> T | None:
+    """What a record says; None if it can't be read."""
+    try:
+        return msgspec.msgpack.decode(value, type=form)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+
+
+def _read_report(value: bytes) -> WorkerReport | None:
+    report = _read(value, WorkerReport)
+    try:
+        if report is not None:
+            check_report(report)
+    except Rejected:
+        return None
+    return report
 
 
 def check_report(report: WorkerReport) -> None:

@@ -81,9 +81,10 @@ class Follower:
     async def _once(self) -> None:
         try:
             await self.follow()
-        except ForebayError as error:
+        except Exception as error:
             if not self._has_failed:
-                logger.warning("no Manager hears of this worker, which goes on: %s", error)
+                trace = None if isinstance(error, ForebayError) else error
+                logger.warning("no Manager hears of this worker, which goes on: %s", error, exc_info=trace)
             self._has_failed = True
         else:
             self._has_failed = False
@@ -106,6 +107,6 @@ class Follower:
     async def leave(self) -> None:
         """Have no processors any more, so that nobody counts on them; else the report ends by itself."""
         gone = WorkerReport(worker=self.name, processors=0, queues={})
-        with suppress(ForebayError, TimeoutError):
+        with suppress(Exception):  # a worker ends, whatever the board does
             async with asyncio.timeout(_LEAVE_SECONDS):
                 await self._board.report_work(gone)

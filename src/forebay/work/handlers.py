@@ -19,6 +19,8 @@ from random import random
 from time import monotonic
 from typing import Any, Final, TypeAlias
 
+import msgspec
+
 from forebay.model import Misconfigured, Rejected, SystemClock, to_datetime
 from forebay.store.values import Task
 from forebay.work.batch import Batch
@@ -37,6 +39,8 @@ TELL_SECONDS: Final = 0.5
 Item: TypeAlias = tuple[Task, Any]
 """A task, and what its function takes for it."""
 _Function: TypeAlias = Callable[..., Any]
+_FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
+"""What a function raises is what became of its task, also where it wanted to end the process."""
 
 
 def handler(
@@ -51,7 +55,8 @@ def handler(
 
     It returns `Done`, `RetryAfter`, `Bury` or nothing, for a batch also a sequence with one of them for each
     task; what it raises sends the task back after a pause, and a batch as a whole. Its first argument may be
-    a `Context`. `options` are those of `BindingSettings`.
+    a `Context`. `options` are those of `BindingSettings`; for a generated task they come before those of its
+    contract, which `settings` replaces as a whole.
     """
 
     def bind(function: _Function) -> Binding[Item]:
@@ -79,10 +84,9 @@ def _settings(
         raise Misconfigured("settings are given twice", hint="give settings, or single ones by name")
     if given is not None:
         return given
-    if made is not None and not options:
-        return made.settings
+    before = BindingSettings() if made is None else made.settings
     try:
-        return BindingSettings(**options)
+        return msgspec.structs.replace(before, **options)
     except TypeError as error:
         known = ", ".join(BindingSettings.__struct_fields__)
         raise Misconfigured(f"a handler can't be told this: {error}", hint=f"it knows {known}") from None
@@ -102,7 +106,7 @@ class _Calling:
         telling = _Telling(storage, self._rule)
         try:
             await (self._here if self._is_async else self._in_thread)(context, telling, items)
-        except asyncio.CancelledError:
+        except BaseException:
             await telling.finish()  # what was done until now is done
             raise
         await telling.finish()
@@ -136,7 +140,7 @@ class _Calling:
         try:
             said: Awaitable[Outcome | None] = self._function(*self._arguments(context, value))
             return await said
-        except Exception as error:  # noqa: BLE001 - it is what became of the task
+        except _FAILURES as error:
             return error
 
     async def _in_thread(self, context: Context, telling: _Telling, items: Sequence[Item]) -> None:
@@ -170,7 +174,7 @@ class _Calling:
     def _call_here(self, context: Context, value: Any) -> object:
         try:
             return self._function(*self._arguments(context, value))
-        except (Exception, SystemExit) as error:  # noqa: BLE001 - it is what became of the task
+        except _FAILURES as error:
             return error
 
     def _arguments(self, context: Context, value: Any) -> tuple[Any, ...]:
@@ -191,7 +195,7 @@ class _Telling:
         """Add what a function said of a task."""
         try:
             self._rule.apply(self._outcomes, task, outcome)
-        except Rejected as error:
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is about this task alone
             outcome = error
             self._rule.fail(self._outcomes, [task], error)
         if isinstance(outcome, BaseException):

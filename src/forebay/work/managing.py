@@ -2,8 +2,8 @@
 
 A round reads the board and the books of the store, works out the plan (see `allocation`), and writes it with
 the lead renewed. Invariants: only who leads writes, and what it writes is fenced by the version of its lead;
-a round that fails changes nothing and is tried again; a leader that dies is replaced when its lead ends, one
-that stops is replaced in the next round of another.
+a round that fails, for whatever reason, changes nothing and is tried again; a leader that dies is replaced
+when its lead ends, one that stops is replaced in the next round of another.
 """
 
 from __future__ import annotations
@@ -18,12 +18,14 @@ from time import monotonic
 from typing import Final
 
 import msgspec
+from prometheus_client import CollectorRegistry
 
 from forebay.log.values import Stats
 from forebay.model import Conflict, ForebayError, Misconfigured, Rejected
 from forebay.store.seam import Store
 from forebay.work.allocation import Demand, Memory, Plan, Rule, Station, allocate
 from forebay.work.board import LEAD_SECONDS, Board, Crew, Lead, Orders, board_of
+from forebay.work.manager_numbers import ManagerNumbers
 from forebay.work.values import WorkerReport
 
 __all__ = ["Manager", "ManagerSettings"]
@@ -31,6 +33,7 @@ __all__ = ["Manager", "ManagerSettings"]
 logger: Final = logging.getLogger("forebay.work")
 _STOP_SECONDS: Final = 5.0
 _WEIGHT_MAX: Final = 1_000.0
+_SHOWN_MAX: Final = 20
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,6 +44,7 @@ class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
     weights: Mapping[str, float] = {}
     """By queue: how much more its work counts than that of others, which is 1."""
     rule: Rule = Rule()
+    """How much is moved, and how soon."""
 
     def __post_init__(self) -> None:
         """Refuse what would lose the lead, or let nobody else have a processor."""
@@ -57,7 +61,10 @@ _DEFAULT: Final = ManagerSettings()
 
 
 class Manager:
-    """See the module. The store stays open. No other Manager has its `name`; `elapsed` tells seconds."""
+    """See the module. The store stays open. No other Manager has its `name`; `elapsed` tells seconds.
+
+    Its numbers go to `registry`, which no other Manager uses, else to one of its own.
+    """
 
     def __init__(
         self,
@@ -67,6 +74,7 @@ class Manager:
         name: str | None = None,
         settings: ManagerSettings = _DEFAULT,
         elapsed: Callable[[], float] = monotonic,
+        registry: CollectorRegistry | None = None,
     ) -> None:
         found = board or board_of(store)
         if found is None:
@@ -78,8 +86,13 @@ class Manager:
         self.name = name or f"{gethostname()}:{getpid()}-{token_hex(3)}"
         self._lead: Lead | None = None
         self._memories: dict[str, Memory] = {}
+        self._unreadable: frozenset[str] = frozenset()
         self._stopping = asyncio.Event()
-        self._has_failed = False
+        self._numbers = ManagerNumbers(elapsed)
+        self.registry = registry if registry is not None else CollectorRegistry()
+        self.registry.register(self._numbers)
+        self.trouble: str | None = None
+        """Why its last round failed; None if it didn't."""
         self.plan: Plan = {}
         """What it has told workers, while it leads."""
 
@@ -93,7 +106,7 @@ class Manager:
         while not self._stopping.is_set():
             try:
                 await self.round()
-            except ForebayError as error:
+            except Exception as error:  # noqa: BLE001 - workers would be without a Manager
                 self._note(error)
             else:
                 self._note(None)
@@ -110,7 +123,16 @@ class Manager:
 
     async def round(self) -> bool:
         """Look, and say what is to be done, if this is the one who leads; whether it is."""
-        crew = await self._board.crew()
+        try:
+            leads = await self._round()
+        except Exception:
+            self._numbers.failed()
+            raise
+        return leads
+
+    async def _round(self) -> bool:
+        began, crew = self._elapsed(), await self._board.crew()
+        self._mention(crew.unreadable)
         if crew.lead.manager not in (None, self.name):
             self._stand_by(str(crew.lead.manager))
             return False
@@ -125,6 +147,7 @@ class Manager:
             logger.info("this Manager leads", extra={"manager": self.name, "workers": len(plan)})
         if plan != self.plan:
             logger.info("processors: %s", _shown(plan), extra={"manager": self.name})
+        self._numbers.led(plan, began)
         self._lead, self._memories, self.plan = lead, memories, plan
         return True
 
@@ -149,6 +172,7 @@ class Manager:
     def _stand_by(self, leader: str) -> None:
         if self._lead is not None:
             logger.warning("this Manager no longer leads", extra={"manager": self.name, "leader": leader})
+        self._numbers.stood_by()
         self._lead, self._memories, self.plan = None, {}, {}
 
     async def _resign(self) -> None:
@@ -159,17 +183,27 @@ class Manager:
         try:
             async with asyncio.timeout(_STOP_SECONDS):
                 await self._board.direct_work(orders)
-        except (ForebayError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - it stops all the same
             logger.warning("the lead ends by itself: %s", error)
+        self._numbers.resigned()
         self._lead = None
 
-    def _note(self, error: ForebayError | None) -> None:
+    def _mention(self, unreadable: Sequence[str]) -> None:
+        """Say once of each thing on the board that it can't be read."""
+        new = [one for one in unreadable if one not in self._unreadable]
+        if new:
+            text = "left out, as it can't be read here: %s"
+            logger.warning(text, ", ".join(new[:_SHOWN_MAX]), extra={"manager": self.name})
+        self._unreadable = frozenset(unreadable)
+
+    def _note(self, error: Exception | None) -> None:
         """Say once that rounds fail, and once that they don't."""
-        if error is not None and not self._has_failed:
-            logger.warning("workers go on as they are, since a round failed: %s", error)
-        elif error is None and self._has_failed:
+        if error is not None and self.trouble is None:
+            trace = None if isinstance(error, ForebayError) else error
+            logger.warning("workers go on as they are, since a round failed: %s", error, exc_info=trace)
+        elif error is None and self.trouble is not None:
             logger.info("rounds succeed again")
-        self._has_failed = error is not None
+        self.trouble = None if error is None else str(error) or type(error).__name__
 
 
 def stations_of(reports: Iterable[WorkerReport]) -> dict[str, Station]:
@@ -223,6 +257,6 @@ def _shown(plan: Plan) -> str:
     """A plan as one line of a log."""
     told = (
         f"{worker}: {', '.join(f'{queue} {count}' for queue, count in given.items())}"
-        for worker, given in list(plan.items())[:20]
+        for worker, given in list(plan.items())[:_SHOWN_MAX]
     )
     return "; ".join(told) or "none, there are no workers"

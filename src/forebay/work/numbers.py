@@ -89,7 +89,7 @@ class Numbers(Collector):
         """Put names and labels to the numbers."""
         cycles = HistogramMetricFamily(
             "queue_job_processor_cycle_duration_seconds",
-            "How long it took to take a batch and handle it.",
+            "How long it took to take a batch and handle it, without waiting for tasks.",
             labels=["queue_num"],
         )
         in_progress = GaugeMetricFamily(

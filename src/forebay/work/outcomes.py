@@ -3,10 +3,11 @@
 | a handler says | the task |
 |---|---|
 | nothing, `Done()` | is done |
-| `RetryAfter(seconds)` | comes back then, an attempt more |
+| `RetryAfter(seconds)` | comes back then, an attempt more; a time that can't be is as good as raising |
 | `Bury(reason)` | is a dead letter |
 | raises | comes back after a pause that grows, an attempt more |
 | either of both, `retries_max` times before | is a dead letter, and the reason says so |
+| nothing, since it came back more often | is a dead letter, and no handler is called |
 """
 
 from __future__ import annotations
@@ -17,15 +18,16 @@ from typing import Final
 
 from forebay.model import Rejected
 from forebay.store.values import Task
-from forebay.work.backoff import gives_up, pause_seconds
+from forebay.work.backoff import gives_up, is_spent, pause_seconds
 from forebay.work.settings import BindingSettings
 from forebay.work.values import Bury, Done, RetryAfter
 
-__all__ = ["Outcomes", "Rule", "short"]
+__all__ = ["Outcomes", "Rule", "named", "short"]
 
 SECOND: Final = 1_000_000
 REASON_MAX: Final = 1_000
 """Characters of a reason that are kept."""
+_WAIT_MAX: Final = 100 * 365 * 86_400
 
 
 @dataclass(slots=True)
@@ -61,11 +63,11 @@ class Rule:
     chance: Callable[[], float]
 
     def apply(self, outcomes: Outcomes, task: Task, outcome: object) -> None:
-        """Add what a handler returned, or raised, for a task. Rejected if it is none of the outcomes."""
+        """Add what a handler returned, or raised, for a task. Rejected if that can't become of it."""
         if outcome is None or isinstance(outcome, Done):
             outcomes.done.append(task.id)
         elif isinstance(outcome, RetryAfter):
-            self._retry(outcomes, task, outcome.after, "")
+            self._retry(outcomes, task, _checked(outcome.after), "")
         elif isinstance(outcome, Bury):
             outcomes.bury(task.id, outcome.reason)
         elif isinstance(outcome, BaseException):
@@ -76,17 +78,30 @@ class Rule:
 
     def fail(self, outcomes: Outcomes, tasks: Iterable[Task], error: BaseException | None) -> None:
         """Add that a handler failed on tasks, or, without an error, left them."""
-        said = "" if error is None else f": {_named(error)}"
+        said = "" if error is None else f": {named(error)}"
         for task in tasks:
             pause = pause_seconds(self.settings.backoff, task.attempts, self.chance())
             self._retry(outcomes, task, pause, said)
 
-    def _retry(self, outcomes: Outcomes, task: Task, seconds: float, said: str) -> None:
+    def is_spent(self, task: Task) -> bool:
+        """Whether a task isn't to be handled any more, as each time before nobody gave it up."""
+        return is_spent(self.settings, task.attempts)
+
+    def give_up(self, outcomes: Outcomes, task: Task) -> None:
+        """Add that a task is spent."""
+        text = f"came back {task.attempts} times, and may {self.settings.retries_max} times"
+        outcomes.bury(task.id, text)
+
+    def send_back(self, outcomes: Outcomes, task: Task, at: int, said: str = "") -> None:
+        """Add that a task comes back at a time (µs), unless it was the last time."""
         if gives_up(self.settings, task.attempts):
             times = "once" if not task.attempts else f"{task.attempts + 1} times"
             outcomes.bury(task.id, f"failed {times}{said}")
         else:
-            outcomes.retried[task.id] = self.now() + round(max(0.0, seconds) * SECOND)
+            outcomes.retried[task.id] = at
+
+    def _retry(self, outcomes: Outcomes, task: Task, seconds: float, said: str) -> None:
+        self.send_back(outcomes, task, self.now() + round(seconds * SECOND), said)
 
 
 def short(reason: object) -> str:
@@ -95,6 +110,15 @@ def short(reason: object) -> str:
     return text if len(text) <= REASON_MAX else f"{text[:REASON_MAX]}…"
 
 
-def _named(error: BaseException) -> str:
+def named(error: BaseException) -> str:
+    """An error with all that it says."""
     text = str(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def _checked(seconds: object) -> float:
+    """A time to wait, or Rejected: what is no number, negative, endless, or too far away for a store."""
+    if isinstance(seconds, bool) or not isinstance(seconds, int | float) or not 0 <= seconds <= _WAIT_MAX:
+        text = f"a handler returned RetryAfter({seconds!r})"
+        raise Rejected(text, hint="give seconds, from 0 to a hundred years")
+    return seconds

@@ -22,13 +22,14 @@ import yaml
 from forebay.model import ForebayError, Misconfigured
 from forebay.work.settings import BindingSettings
 
-__all__ = ["read_changes"]
+__all__ = ["FIELDS", "names_in", "read_changes"]
 
-_FIELDS: Final = {
+FIELDS: Final = {
     "max_processors": "max_processors",
     "visibility_timeout": "visibility_seconds",
     "batch_size": "batch_size",
 }
+"""Settings by the last part of their paths."""
 _FAULTS_MAX: Final = 20
 _DEPTH_MAX: Final = 20
 
@@ -61,6 +62,16 @@ def read_changes(
         more = f" (and {len(faults) - _FAULTS_MAX} more)" if len(faults) > _FAULTS_MAX else ""
         raise Misconfigured("; ".join(faults[:_FAULTS_MAX]) + more)
     return {queue: {field: value for field, (_, value) in named.items()} for queue, named in found.items()}
+
+
+def names_in(text: str, *, service: str) -> list[str] | None:
+    """The names of queues and workers that the text is about; None if it says nothing at all.
+
+    None of them, though it says something, is what a wrong `service` looks like.
+    """
+    paths = [path for path, _ in _flat(_loaded(text))]
+    found = (_below(path, service) for path in paths)
+    return sorted({rest[0] for rest in found if rest is not None}) if paths else None
 
 
 def _loaded(text: str) -> Mapping[Any, Any]:
@@ -96,11 +107,11 @@ def _below(path: tuple[str, ...], service: str) -> tuple[str, ...] | None:
 def _setting(rest: tuple[str, ...]) -> tuple[str, int | None]:
     """The setting that is meant after the name, and the number of its queue, where it has one."""
     match rest:
-        case (name,) if name in _FIELDS:
-            return _FIELDS[name], None
+        case (name,) if name in FIELDS:
+            return FIELDS[name], None
         case ("queue", number, "batch_size") if number.isdecimal():
             return "batch_size", int(number)
-    known = ", ".join([*_FIELDS, "queue/{id}/batch_size"])
+    known = ", ".join([*FIELDS, "queue/{id}/batch_size"])
     raise ValueError(f"there is no such setting; there are {known}")
 
 

@@ -23,7 +23,7 @@ from forebay.store.values import Task
 from forebay.work.batch import Batch
 from forebay.work.context import Context
 from forebay.work.keeping import Keeper
-from forebay.work.outcomes import SECOND, Outcomes, Rule
+from forebay.work.outcomes import SECOND, Outcomes, Rule, named
 from forebay.work.served import Served
 from forebay.work.settings import WorkerSettings
 from forebay.work.taking import Taken, Taker
@@ -131,26 +131,26 @@ class JobProcessor:
 
     async def _serve(self, taken: Taken) -> None:
         """One batch."""
-        served, count, began = taken.served, len(taken.tasks), monotonic()
+        served, count = taken.served, len(taken.tasks)
         context = Context(
             served.binding.queue,
             self._calls.name,
             stopping=self._calls.stopping,
-            deadline=began + taken.seconds,
+            deadline=taken.began + taken.seconds,
             threads=self._calls.threads,
             attempts=max(task.attempts for task in taken.tasks),
         )
-        batch = Batch(self._calls.store, context, taken.tasks)
+        rule = Rule(served.settings, self._calls.clock.now, random)
+        batch = Batch(self._calls.store, context, taken.tasks, rule)
         keeper = Keeper(self._calls.store, batch, context, served.settings.visibility_seconds)
         served.add(in_progress=count)
         keeper.start(taken.seconds)
-        rule = Rule(served.settings, self._calls.clock.now, random)
         try:
             await self._work(_Job(served, context, batch, rule), taken.tasks)
         finally:
             await keeper.close()
             served.add(in_progress=-count)
-            served.cycle(monotonic() - began, count)
+            served.cycle(monotonic() - taken.began, count)
             self._taker.end(taken.turn)
 
     async def _work(self, job: _Job, tasks: Sequence[Task]) -> None:
@@ -158,7 +158,7 @@ class JobProcessor:
         if self._calls.stopping.is_set():
             outcomes, typed = Outcomes(released=[task.id for task in tasks]), list[Any]()
         else:
-            outcomes, typed = self._decoded(served, tasks)
+            outcomes, typed = self._decoded(job, tasks)
         if typed:
             call = asyncio.get_running_loop().create_task(
                 _guarded(served.binding.handle, context, batch, typed)
@@ -173,21 +173,29 @@ class JobProcessor:
             logger.warning(text, len(batch), context.queue, error)
         served.add(lost=batch.lost, buried=batch.buried)
 
-    def _decoded(self, served: Served, tasks: Sequence[Task]) -> tuple[Outcomes, list[Any]]:
-        """Tasks as their handler knows them, and what becomes of those that can't be read."""
-        binding, outcomes, typed = served.binding, Outcomes(), list[Any]()
+    def _decoded(self, job: _Job, tasks: Sequence[Task]) -> tuple[Outcomes, list[Any]]:
+        """Tasks as their handler knows them, and what becomes of those that it isn't given."""
+        binding, rule, outcomes, typed = job.served.binding, job.rule, Outcomes(), list[Any]()
         decode = binding.decode
-        with suppress(Exception):  # which of them it is about is found out below
-            return outcomes, [decode(task) for task in tasks]
+        if not any(map(rule.is_spent, tasks)):
+            with suppress(Exception):  # which of them it is about is found out below
+                return outcomes, [decode(task) for task in tasks]
         for task in tasks:
             try:
-                typed.append(decode(task))
+                value = decode(task)
             except UnknownFormat as error:
-                self._park(served, outcomes, task, str(error))
+                self._park(job.served, outcomes, task, str(error))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this task alone
                 reason = str(error) or type(error).__name__
                 outcomes.bury(task.id, f"can't be decoded: {reason}")
                 logger.warning("task %d of %s can't be decoded: %s", task.id, binding.queue, reason)
+            else:
+                if rule.is_spent(task):
+                    rule.give_up(outcomes, task)
+                    text = "task %d of %s is given up: it came back %d times"
+                    logger.warning(text, task.id, binding.queue, task.attempts)
+                else:
+                    typed.append(value)
         return outcomes, typed
 
     def _park(self, served: Served, outcomes: Outcomes, task: Task, reason: str) -> None:
@@ -209,8 +217,8 @@ class JobProcessor:
         elif call.cancelled() or call.exception() is not None:
             error = asyncio.CancelledError() if call.cancelled() else call.exception()
             rule.fail(outcomes, left, error)
-            counts = {"processed": batch.done, "retried": batch.retried + len(left), "errors": len(left)}
-            served.add(handler_errors=1, **counts)
+            retried = batch.retried + len(outcomes.retried)
+            served.add(handler_errors=1, processed=batch.done, retried=retried, errors=len(left))
             logger.error("the handler of %s failed", context.queue, exc_info=error)
         else:
             self._take_stats(served, batch, call.result())
@@ -218,16 +226,17 @@ class JobProcessor:
                 outcomes.released += ids
             elif ids:
                 rule.fail(outcomes, left, None)
-                served.add(retried=len(ids))
+                served.add(retried=len(outcomes.retried))
                 logger.warning("the handler of %s said nothing of %d tasks", context.queue, len(ids))
 
     def _take_stats(self, served: Served, batch: Batch, said: HandlerStats | None) -> None:
         stats = said or HandlerStats(processed=batch.done, retried=batch.retried)
         processed = max(0, stats.processed - batch.lost)
-        served.add(processed=processed, errors=stats.errors, retried=stats.retried)
+        retried = min(stats.retried, batch.retried)  # the others are lost, or were given up
+        served.add(processed=processed, errors=stats.errors, retried=retried)
         if stats.last_error is not None:
-            text = "the handler of %s failed on %d tasks, the last time with: %r"
-            logger.warning(text, served.binding.queue, stats.errors, stats.last_error)
+            text = "the handler of %s failed on %d tasks, the last time with: %s"
+            logger.warning(text, served.binding.queue, stats.errors, named(stats.last_error))
 
 
 async def _guarded(

@@ -48,6 +48,9 @@ def shape_of(function: Callable[..., Any], *, batch: bool) -> Shape:
         text = f"the annotations of handler {name} can't be read: {error}"
         raise Misconfigured(text, hint="use types that its module knows") from None
     parameters = list(inspect.signature(function).parameters)
+    if parameters[:1] == ["self"]:
+        text = f"handler {name} takes self, and nobody would give it one"
+        raise Misconfigured(text, hint='decorate a function, or call handler("queue") with a bound method')
     takes_context = bool(parameters) and hints.get(parameters[0]) is Context
     rest = parameters[takes_context:]
     if len(rest) != 1:

@@ -13,6 +13,8 @@ __all__ = ["BATCH_MAX", "PROCESSORS_MAX", "Backoff", "BindingSettings", "WorkerS
 PROCESSORS_MAX = 1_000
 """Job processors of one worker."""
 BATCH_MAX = 10_000
+RETRIES_MAX = (1 << 31) - 2
+"""As many as a queue takes."""
 _VISIBILITY_MIN = 0.1
 _VISIBILITY_MAX = 86_400.0
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
@@ -27,10 +29,11 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
     """How long a task waits that comes back: `initial`, then `factor` times longer each time, up to `max`."""
 
     initial: float = 1.0
-    """Seconds."""
+    """Seconds, up to the longest."""
     factor: float = 2.0
+    """From 1 to 1,000."""
     max: float = 3600.0
-    """Seconds."""
+    """Seconds, up to a year."""
     jitter: float = 0.1
     """Up to this part of it is added or taken away, so that what failed together comes back apart."""
 
@@ -54,8 +57,10 @@ class BindingSettings(msgspec.Struct, frozen=True, kw_only=True):
     ordered: bool = False
     """The queue must be an ordered one."""
     retries_max: int | None = None
-    """How often a task comes back because its handler failed, before it is a dead letter; none: for ever."""
+    """How often a task comes back, because its handler failed or its worker died, before it is a dead letter;
+    none: for ever. A queue that the worker makes has this limit, too; of both, the lower one holds."""
     backoff: Backoff = Backoff()
+    """How long a task waits after its handler has failed."""
 
     def __post_init__(self) -> None:
         """Refuse what can't work."""
@@ -65,7 +70,8 @@ class BindingSettings(msgspec.Struct, frozen=True, kw_only=True):
         what = f"a visibility timeout of {self.visibility_seconds} s"
         _check(_VISIBILITY_MIN <= self.visibility_seconds <= _VISIBILITY_MAX, what, "0.1 s to a day")
         if self.retries_max is not None:
-            _check(self.retries_max >= 0, f"{self.retries_max} retries", "0 or more, or none for no limit")
+            is_right = 0 <= self.retries_max <= RETRIES_MAX
+            _check(is_right, f"{self.retries_max} retries", f"0 to {RETRIES_MAX}, or none for no limit")
 
 
 class WorkerSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -28,7 +28,10 @@ class Storage(Protocol):
         ...
 
     async def retry_task(self, retries: Iterable[RetryInfo]) -> None:
-        """Tasks come back, each at its time, and that counts as an attempt."""
+        """Tasks come back, each at its time, and that counts as an attempt.
+
+        One that has come back `retries_max` times becomes a dead letter.
+        """
         ...
 
     async def bury_task(self, task_ids: Iterable[int], reason: str) -> None:
@@ -42,9 +45,14 @@ class Storage(Protocol):
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
+        partition: str = "",
         headers: dict[str, str] | None = None,
+        transaction_id: str | None = None,
     ) -> int:
-        """Put a task in a queue; its id."""
+        """Put a task in a queue; its id, or 0 while it is in a spool, where it is durable, too.
+
+        With a transaction id it is put once, also when the handler runs again: it is the id of the first.
+        """
         ...
 
     async def get_stat(self) -> StoreStats:

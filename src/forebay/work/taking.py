@@ -37,6 +37,8 @@ class Taken:
     tasks: list[Task]
     seconds: float
     """For how long they were taken at least."""
+    began: float
+    """When the store was asked for them, on the monotonic clock; where that was waiting, when they came."""
 
 
 class Taker:
@@ -103,7 +105,7 @@ class Taker:
 
     async def _look(self, turn: Turn) -> Taken | None:
         """Look in a queue that may have work."""
-        served = self._served[turn.queue]
+        served, began = self._served[turn.queue], monotonic()
         try:
             tasks = await self._get([served.binding.queue], served.settings.batch_size, 0.0)
         except Unavailable:
@@ -120,7 +122,7 @@ class Taker:
         if not tasks:
             self.fairness.empty(turn)
             return None
-        return Taken(served, turn, tasks, served.settings.visibility_seconds)
+        return Taken(served, turn, tasks, served.settings.visibility_seconds, began)
 
     async def _probe(self, quiet: Sequence[str], began: float) -> Taken | None:
         """Look whether there is something by now where there was nothing."""
@@ -136,7 +138,7 @@ class Taker:
             self.fairness.let_go(quiet)
             self._wake_idle()
         self.fairness.probed(began, monotonic())
-        return await self._begin(tasks, quiet)
+        return await self._begin(tasks, quiet, began)
 
     async def _wait(self) -> Taken | None:
         """Wait for whatever comes first."""
@@ -155,7 +157,7 @@ class Taker:
         except ForebayError:
             self._suspect(room)
             return None
-        return await self._begin(tasks, room)
+        return await self._begin(tasks, room, monotonic())
 
     async def _wait_for(self, room: Sequence[str], count: int, seconds: float) -> list[Task]:
         waiting = asyncio.get_running_loop().create_task(self._get(room, count, seconds))
@@ -171,7 +173,7 @@ class Taker:
                 await cancel(waiting)
         return [] if waiting.cancelled() else waiting.result()
 
-    async def _begin(self, tasks: list[Task], asked: Sequence[str]) -> Taken | None:
+    async def _begin(self, tasks: list[Task], asked: Sequence[str], began: float) -> Taken | None:
         """A turn for tasks that came from one of several queues, and for what else that has for a batch."""
         if not tasks:
             return None
@@ -184,7 +186,7 @@ class Taker:
                 tasks += await self._get([served.binding.queue], missing, 0.0)
             except ForebayError as error:
                 logger.warning("a batch of %s is small: %s", turn.queue, error)
-        return Taken(served, turn, tasks, seconds)
+        return Taken(served, turn, tasks, seconds, began)
 
     def _suspect(self, queues: Sequence[str]) -> None:
         """Asked together, they were refused: each is looked at alone, to find out which it is."""

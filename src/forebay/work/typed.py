@@ -98,8 +98,9 @@ class Putter:
             found = await self._store.queue(ours.name)
         except UnknownQueue:
             settings: dict[str, Any] = {"ordered": ours.settings.ordered}
-            if ours.settings.visibility_seconds is not None:
-                settings["visibility_seconds"] = ours.settings.visibility_seconds
+            for name in ("visibility_seconds", "retries_max"):
+                if (value := getattr(ours.settings, name)) is not None:
+                    settings[name] = value
             found = await self._store.create_queue(ours.name, settings, number=ours.id)
         if found.number != ours.id:
             text = f"queue {ours.name!r} is number {found.number} in the store, and {ours.id} in the contract"

@@ -50,6 +50,7 @@ class RetryAfter(msgspec.Struct, frozen=True):
     """The task comes back after so many seconds, and that counts as an attempt."""
 
     after: float = 0.0
+    """From 0 to a hundred years; anything else is a failure of the handler."""
 
 
 class Bury(msgspec.Struct, frozen=True):
@@ -62,8 +63,8 @@ Outcome: TypeAlias = Done | RetryAfter | Bury
 """What a handler of the short way returns for a task; nothing at all means done."""
 
 
-class QueueReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """One queue of a worker, since it began."""
+class QueueReport(msgspec.Struct, frozen=True, kw_only=True):
+    """One queue of a worker, since it began. What a newer worker adds is passed over."""
 
     processed: int
     errors: int
@@ -78,8 +79,8 @@ class QueueReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fiel
     """Job processors that may work on it by its settings, whatever a Manager says."""
 
 
-class WorkerReport(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """What a worker tells a Manager."""
+class WorkerReport(msgspec.Struct, frozen=True, kw_only=True):
+    """What a worker tells a Manager. What a newer one adds is passed over."""
 
     worker: str
     processors: int

@@ -1,7 +1,7 @@
 """A worker's file of settings, read again when it changes.
 
-Invariants: a file that can't be read, or isn't right, changes nothing, and is said once; it is looked at once
-a second, and read only when it has changed.
+Invariants: a file that can't be read, or isn't right, changes nothing, and is said once; so is one that is
+about others only. It is looked at once a second, and read only when it has changed.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Final
 
 from forebay.model import ForebayError, Misconfigured
-from forebay.work.paths import read_changes
+from forebay.work.paths import names_in, read_changes
 from forebay.work.worker import Worker
 
 __all__ = ["SettingsFile"]
@@ -20,6 +20,7 @@ __all__ = ["SettingsFile"]
 logger: Final = logging.getLogger("forebay.work")
 LOOK_SECONDS: Final = 1.0
 BYTES_MAX: Final = 1 << 20
+_SHOWN_MAX: Final = 20
 
 
 class SettingsFile:
@@ -47,6 +48,20 @@ class SettingsFile:
         except Misconfigured as error:
             raise Misconfigured(f"{self._path}: {error}") from None
         self._worker.configure(changes)
+        if not changes:
+            self._warn(text)
+
+    def _warn(self, text: str) -> None:
+        """Say that a file changes nothing, though it has something in it: most often a name is wrong."""
+        names = names_in(text, service=self._service)
+        if names is None:
+            return
+        if names:
+            mine = ", ".join([self._worker.name, *self._worker.numbers()])
+            why = f"it is about {', '.join(names[:_SHOWN_MAX])}, and this worker and its queues are {mine}"
+        else:
+            why = f"no path in it begins with {self._service}/worker/queue/"
+        logger.warning("%s changes nothing here: %s", self._path, why)
 
     def look(self) -> bool:
         """Load it if it has changed; whether it was."""

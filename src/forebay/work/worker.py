@@ -318,10 +318,16 @@ class Worker:
         return not self._running
 
 
-def _check(bindings: Sequence[Binding[Any]], processors: int | None) -> None:
+def _check(bindings: Sequence[object], processors: int | None) -> None:
     if not 1 <= len(bindings) <= BINDINGS_MAX:
         raise Misconfigured(f"a worker with {len(bindings)} bindings", hint=f"give 1 to {BINDINGS_MAX}")
-    queues = [binding.queue for binding in bindings]
+    queues = []
+    for binding in bindings:
+        if not isinstance(binding, Binding):
+            name = getattr(binding, "__name__", None) or repr(binding)
+            hint = 'put @handler("queue") above it, or give a Binding'
+            raise Misconfigured(f"{name} is bound to no queue", hint=hint)
+        queues.append(binding.queue)
     twice = next((queue for queue in queues if queues.count(queue) > 1), None)
     if twice is not None:
         raise Misconfigured(f"queue {twice!r} has two handlers", hint="bind each queue once")
@@ -335,7 +341,11 @@ async def _queue_number(store: Store, binding: Binding[Any]) -> int:
     try:
         queue = await store.queue(binding.queue)
     except UnknownQueue:
-        wanted = {"visibility_seconds": settings.visibility_seconds, "ordered": settings.ordered}
+        wanted = {
+            "visibility_seconds": settings.visibility_seconds,
+            "ordered": settings.ordered,
+            "retries_max": settings.retries_max,
+        }
         queue = await store.create_queue(binding.queue, wanted, number=binding.number)
     if binding.number is not None and queue.number != binding.number:
         text = f"queue {binding.queue!r} is number {queue.number} in the store, and {binding.number} here"
@@ -343,4 +353,8 @@ async def _queue_number(store: Store, binding: Binding[Any]) -> int:
     if settings.ordered and not queue.settings.ordered:
         text = f"queue {binding.queue!r} is to be ordered, and the one in the store isn't"
         raise Misconfigured(text, hint="that is fixed when a queue is made: use another queue")
+    given, most = queue.settings.retries_max, settings.retries_max
+    if given is not None and most is not None and given < most:
+        text = "tasks of %s come back %d times, as the queue says, not %d: `forebay queues set` changes it"
+        logger.warning(text, binding.queue, given, most)
     return queue.number

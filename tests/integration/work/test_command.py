@@ -5,14 +5,13 @@ from __future__ import annotations
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
 
 import forebay
+from tests.integration.pages import get
 from tests.integration.work.steps import counts
 from tests.integration.work.victim import QUEUE
 from tests.integration.work.victims import Victim
@@ -40,17 +39,6 @@ def victim(server: ForebayServer, tmp_path: Path) -> Iterator[Callable[..., Vict
     yield start
     for one in made:
         one.kill()
-
-
-def get(url: str) -> tuple[int, str]:
-    try:
-        with urllib.request.urlopen(url, timeout=5) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        with error:
-            return error.code, error.read().decode()
-    except OSError:
-        return 0, ""
 
 
 async def test_a_signal_ends_it_in_good_order(server: ForebayServer, victim: Callable[..., Victim]) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import importlib
+import math
 import threading
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,8 +17,19 @@ from forebay.app.cli import main
 from forebay.model import Misconfigured
 from forebay.store.seam import Store
 from forebay.store.values import Task
-from forebay.work import Backoff, Bury, Context, Done, Outcome, RetryAfter, WorkerSettings, handler
-from tests.integration.work.steps import counts, running, until_counts
+from forebay.work import (
+    Backoff,
+    BindingSettings,
+    Bury,
+    Context,
+    Done,
+    Outcome,
+    RetryAfter,
+    Worker,
+    WorkerSettings,
+    handler,
+)
+from tests.integration.work.steps import counts, running, until, until_counts
 
 SOON = Backoff(initial=0.0)
 
@@ -89,6 +101,87 @@ async def test_a_batch_is_called_once_and_answers_for_each(memory: Store, queue:
     async with running(memory, bound):
         await until_counts(memory, queue, lambda found: found.done == 7 and found.dead == 1)
     assert calls[:2] == [4, 4]
+
+
+class Unsayable:
+    """Something that has no text."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ValueError("no text")
+
+
+@pytest.mark.parametrize("kind", ["async", "thread"])
+@pytest.mark.parametrize(
+    "bad",
+    [
+        RetryAfter(math.inf),
+        RetryAfter("30"),  # type: ignore[arg-type]
+        RetryAfter(-1.0),
+        Bury(Unsayable()),  # type: ignore[arg-type]
+        42,
+        SystemExit(1),
+        KeyboardInterrupt(),
+    ],
+)
+async def test_one_bad_outcome_is_the_failure_of_its_task_alone(
+    memory: Store, queue: str, kind: str, bad: Any
+) -> None:
+    calls: list[int] = []
+
+    def say(order: Order) -> Any:
+        calls.append(order.number)
+        if order.number == 1 and isinstance(bad, BaseException):
+            raise bad
+        return bad if order.number == 1 else None
+
+    if kind == "async":
+
+        @handler(queue, retries_max=0)
+        async def bound(order: Order) -> Any:
+            return say(order)
+    else:
+
+        @handler(queue, retries_max=0)
+        def bound(order: Order) -> Any:
+            return say(order)
+
+    await put(memory, queue, 3)
+    async with running(memory, bound) as worker:
+        await until_counts(memory, queue, lambda found: found.done + found.dead == 3)
+        found = worker._served[queue].own
+        await until(lambda: found.buried == 1, "the report")
+        assert (found.processed, found.errors, found.handler_errors) == (2, 1, 0)
+        (letter,) = await memory.dead_letters(queue)
+    assert letter.reason.startswith("failed once: ")
+    assert calls == [0, 1, 2]
+
+
+async def test_what_a_batch_did_before_it_broke_stands(memory: Store, queue: str) -> None:
+    calls: list[int] = []
+
+    @handler(queue, retries_max=5, backoff=SOON)
+    async def bound(order: Order) -> None:
+        calls.append(order.number)
+        if order.number == 1 and calls.count(1) == 1:
+            raise GeneratorExit
+
+    await put(memory, queue, 3)
+    async with running(memory, bound):
+        await until_counts(memory, queue, lambda found: found.done == 3)
+    assert calls.count(0) == 1
+
+
+async def test_a_bad_outcome_is_logged_with_what_to_do(
+    memory: Store, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    @handler(queue, retries_max=0)
+    async def bound(_: bytes) -> Any:
+        return 42
+
+    await put(memory, queue, 1)
+    async with running(memory, bound):
+        await until(lambda: "returned int; return Done, RetryAfter, Bury or None" in caplog.text, "the hint")
 
 
 async def test_a_function_that_returns_nonsense_has_failed(memory: Store, queue: str) -> None:
@@ -187,7 +280,8 @@ async def test_what_is_known_is_told_while_other_tasks_take_long(memory: Store, 
 
 CONTRACT = """
 queues:
-  - {id: 71, name: short_emails, fields: [{name: to, type: string}], settings: {batch_size: 3}}
+  - {id: 71, name: short_emails, fields: [{name: to, type: string}],
+     settings: {batch_size: 3, retries_max: 4}}
   - {id: 72, name: letters, fields: [{name: to, type: string}]}
 """
 
@@ -208,7 +302,11 @@ async def test_a_task_of_a_generated_package_is_read_as_its_contract_says(
 
     send.__annotations__["task"] = package.ShortEmailsTask
     bound = handler("short_emails")(send)
-    assert (bound.number, bound.settings.batch_size) == (71, 3)
+    assert (bound.number, bound.settings) == (71, BindingSettings(batch_size=3, retries_max=4))
+    more = handler("short_emails", max_processors=8, retries_max=5)(send)
+    assert more.settings == BindingSettings(batch_size=3, retries_max=5, max_processors=8)
+    other = handler("short_emails", settings=BindingSettings(max_processors=8))(send)
+    assert other.settings == BindingSettings(max_processors=8)
     async with running(memory, bound):
         await package.TasksClient(memory).short_emails.put(to="a@b.c")
         await until_counts(memory, "short_emails", lambda found: found.done == 1)
@@ -225,11 +323,27 @@ def one(_: bytes) -> None:
     """A handler of one task."""
 
 
+class Methods:
+    """What has methods for handlers."""
+
+    def one(self, _: bytes) -> None:
+        """A handler of one task, if it is bound."""
+
+
+def test_a_bound_method_is_a_handler_and_what_is_bound_to_no_queue_is_none() -> None:
+    bound = handler("q")(Methods().one)
+    assert Worker("memory://", [bound]).bindings == {"q": bound}
+    anything: Any = one
+    with pytest.raises(Misconfigured, match="one is bound to no queue; put @handler"):
+        Worker("memory://", [bound, anything])
+
+
 @pytest.mark.parametrize(
     ("function", "options", "said"),
     [
         (two, {}, "takes 2 arguments; let it take one task"),
         (one, {"batch": True}, "takes no sequence"),
+        (Methods.one, {}, "takes self, and nobody would give it one; decorate a function"),
         (one, {"speed": 3}, "speed"),
     ],
 )

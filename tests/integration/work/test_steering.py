@@ -15,7 +15,8 @@ from prometheus_client import CollectorRegistry, generate_latest
 from forebay.model import Misconfigured, Rejected, Unavailable
 from forebay.store.seam import Store
 from forebay.store.values import Task
-from forebay.work import Context, HandlerStats, Storage, Worker
+from forebay.work import Context, HandlerStats, Storage, Worker, WorkerSettings, processor, taking
+from forebay.work.managing import Manager, ManagerSettings
 from forebay.work.watching import SettingsFile
 from tests.integration.work.steps import binding, running, until, until_counts
 
@@ -112,6 +113,26 @@ async def test_instructions_move_processors_and_silence_changes_nothing(memory: 
         await until_counts(memory, "a", lambda found: found.done == 20)
 
 
+async def test_a_worker_does_what_a_manager_says(store: Store, queue: str) -> None:
+    """On every kind of store, so over HTTP, too: two queues with much work share two processors."""
+    hands, queues = Hands(), [queue, f"{queue}b"]
+    bound = [binding(name, hands.handle, max_processors=2, batch_size=1) for name in queues]
+    settings = WorkerSettings(report_seconds=0.05)
+    manager = Manager(store, settings=ManagerSettings(round_seconds=0.05))
+    await fill(store, *queues)
+    async with running(store, *bound, processors=2, settings=settings) as worker:
+        managing = asyncio.create_task(manager.run())
+        await until(
+            lambda: [worker._served[name].instructed for name in queues] == [1, 1], "instructions", seconds=60
+        )
+        assert [worker._served[name].limit for name in queues] == [1, 1]
+        manager.stop()
+        await managing
+        hands.go_on.set()
+        for name in queues:
+            await until_counts(store, name, lambda found: found.done == 20)
+
+
 async def test_settings_are_read_again_when_their_file_changes(
     memory: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -144,6 +165,33 @@ async def test_settings_are_read_again_when_their_file_changes(
         await until(lambda: worker.report().processors == 1, "one processor is left")
 
 
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("forebay/worker/queue/a/max_processors: 2", "no path in it begins with shop/worker/queue/"),
+        (
+            "shop/worker/queue/b/max_processors: 2",
+            "it is about b, and this worker and its queues are worker, a",
+        ),
+        ("shop/worker/queue/a/max_processors: 1", ""),
+        ("{}", ""),
+    ],
+)
+async def test_a_file_that_changes_nothing_is_said_once(
+    memory: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture, text: str, said: str
+) -> None:
+    path = tmp_path / "settings.yaml"
+    path.write_text(text)
+    async with running(memory, binding("a", Hands().handle)) as worker:
+        file = SettingsFile(path, "shop", worker)
+        with caplog.at_level(logging.WARNING):
+            file.load()
+            assert not file.look()
+    assert [record.message for record in caplog.records] == (
+        [f"{path} changes nothing here: {said}"] if said else []
+    )
+
+
 async def test_the_numbers_have_the_names_and_labels_of_the_original(memory: Store) -> None:
     registry = CollectorRegistry()
     hands = Hands()
@@ -167,6 +215,40 @@ async def test_the_numbers_have_the_names_and_labels_of_the_original(memory: Sto
     assert f'queue_job_processor_slow_cycles_total{{queue_num="{number}"}} 0.0' in text
     assert "queue_running_workers 0.0" in text
     assert "queue_running_job_processors 0.0" in text
+
+
+async def test_a_cycle_is_taking_and_handling_and_no_waiting_for_tasks(
+    memory: Store, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Time passes only where the test lets it: 3 s for a call of the store, 4 s for a handler, 100 s idle."""
+    now, asked = 1_000.0, Asked(memory, monkeypatch)
+    get = memory.get_task
+
+    async def slow(*arguments: Any, wait_seconds: float, **options: Any) -> list[Task]:
+        nonlocal now
+        now += 0 if wait_seconds else 3
+        return await get(*arguments, wait_seconds=wait_seconds, **options)
+
+    async def handle(_: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        nonlocal now
+        now += 4
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks))
+
+    monkeypatch.setattr(memory, "get_task", slow)
+    for module in (processor, taking):
+        monkeypatch.setattr(module, "monotonic", lambda: now)
+    await memory.create_queue("a")
+    await memory.put_task("a", b"x")
+    async with running(memory, binding("a", handle)) as worker:
+        own = worker._served["a"].own
+        await until(lambda: sum(own.cycles) == 1, "a task that was there")
+        assert own.cycles_seconds == 7
+        await until(lambda: asked.waiting == 1, "it waits")
+        now += 100
+        await memory.put_task("a", b"x")
+        await until(lambda: sum(own.cycles) == 2, "a task that came")
+        assert own.cycles_seconds in (11, 14)  # by waiting, or by a look at what was quiet
 
 
 async def test_a_store_that_is_away_is_asked_again(memory: Store, monkeypatch: pytest.MonkeyPatch) -> None:

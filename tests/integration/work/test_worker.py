@@ -156,6 +156,116 @@ async def test_retries_and_burials_are_what_the_handler_says(store: Store, queue
         assert (found.dead, found.accepted, found.difference) == (1, 4, 0)
 
 
+async def test_what_a_handler_puts_has_its_partition_and_is_put_once(store: Store, queue: str) -> None:
+    other, ids = f"{queue}b", list[int]()
+
+    async def handle(_: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        for _i in range(2):
+            ids.append(
+                await storage.put_task(
+                    other, b"new", partition="p", headers={"flow": "f"}, transaction_id="t-1"
+                )
+            )
+        await storage.put_task(other, b"more", partition="q")
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks))
+
+    await store.create_queue(queue)
+    await store.create_queue(other, {"ordered": True})
+    await store.put_task(queue, b"a")
+    async with running(store, binding(queue, handle)):
+        await until_counts(store, queue, lambda found: found.done == 1)
+        found = sorted(await store.get_task(other, 10), key=lambda task: task.partition)
+    assert ids == [found[0].id] * 2
+    assert [(task.data, task.partition) for task in found] == [(b"new", "p"), (b"more", "q")]
+    assert found[0].headers == {"flow": "f"}
+
+
+async def come_back(store: Store, queue: str, times: int) -> None:
+    """As it is with tasks whose worker died so often."""
+    for _ in range(times):
+        await store.retry_task(await store.get_task(queue, 10, wait_seconds=10))
+
+
+async def test_a_task_of_which_its_workers_died_is_given_up_before_another_does(
+    store: Store, queue: str
+) -> None:
+    seen: list[tuple[bytes, int]] = []
+
+    async def handle(_: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        seen.extend((task.data, task.attempts) for task in tasks)
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks))
+
+    await store.create_queue(queue)
+    (id,) = await store.put_task(queue, b"deadly")
+    await come_back(store, queue, 1)
+    await store.put_task(queue, b"tried")
+    await come_back(store, queue, 2)
+    await store.put_task(queue, b"new")
+    async with running(store, binding(queue, handle, retries_max=2)) as worker:
+        await until_counts(store, queue, lambda found: found.done == 2 and found.dead == 1)
+        (letter,) = await store.dead_letters(queue)
+        await until(lambda: worker._served[queue].own.buried == 1, "it is counted")
+    assert (letter.message_id, letter.reason) == (id, "came back 3 times, and may 2 times")
+    assert sorted(seen) == [(b"new", 0), (b"tried", 2)]
+
+
+async def test_a_task_that_cannot_be_read_yet_is_parked_however_often_it_came_back(
+    memory: Store, queue: str
+) -> None:
+    async def handle(*_: object) -> HandlerStats:
+        raise AssertionError
+
+    def decode(_: Task) -> Task:
+        raise UnknownFormat("it isn't known here")
+
+    await memory.create_queue(queue)
+    await memory.put_task(queue, b"new")
+    await come_back(memory, queue, 2)
+    async with running(memory, replace(binding(queue, handle, retries_max=1), decode=decode)) as worker:
+        await until(lambda: worker._served[queue].own.parked == 1, "it is parked")
+        found = await until_counts(memory, queue, lambda found: found.deferred == 1)
+    assert found.dead == 0
+
+
+async def test_what_a_handler_sends_back_too_often_is_a_dead_letter(store: Store, queue: str) -> None:
+    attempts: list[int] = []
+
+    async def handle(_: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        attempts.append(tasks[0].attempts)
+        await storage.retry_task([RetryInfo(tasks[0].id, 0)])
+        return HandlerStats(retried=1)
+
+    await store.create_queue(queue)
+    await store.put_task(queue, b"a")
+    async with running(store, binding(queue, handle, retries_max=2)) as worker:
+        await until_counts(store, queue, lambda found: found.dead == 1)
+        (letter,) = await store.dead_letters(queue)
+        await until(lambda: worker._served[queue].own.buried == 1, "it is counted")
+        assert worker.report().queues[queue].retried == 2
+    assert attempts == [0, 1, 2]
+    assert letter.reason == "failed 3 times"
+
+
+@pytest.mark.parametrize("error", [RuntimeError("no"), None])
+async def test_what_is_given_up_is_not_counted_as_sent_back(
+    memory: Store, queue: str, error: Exception | None
+) -> None:
+    async def handle(*_: object) -> HandlerStats:
+        if error is not None:
+            raise error
+        return HandlerStats()
+
+    await memory.create_queue(queue)
+    await memory.put_task(queue, b"a", b"b")
+    async with running(memory, binding(queue, handle, retries_max=0)) as worker:
+        await until_counts(memory, queue, lambda found: found.dead == 2)
+        own = worker._served[queue].own
+        await until(lambda: own.buried == 2, "they are counted")
+        assert own.retried == 0
+
+
 async def test_what_cannot_be_said_of_a_task_changes_nothing(memory: Store, queue: str) -> None:
     said: list[str] = []
 
@@ -237,21 +347,21 @@ async def test_a_task_of_an_unknown_version_is_parked_and_counts_no_attempt(stor
 
 
 async def test_leases_are_extended_while_a_handler_runs(memory: Store, queue: str) -> None:
-    """The handler goes on until its lease was extended three times over."""
+    """The handler goes on for longer than its lease was for, which a machine that is busy outlasts, too."""
     calls = 0
 
     async def handle(ctx: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
         nonlocal calls
         calls += 1
         first = ctx.deadline
-        await until(lambda: ctx.deadline > first + 0.6, "the lease holds for much longer")
+        await until(lambda: ctx.deadline > first + 2.0, "the lease holds for much longer")
         assert ctx.lost == set()
         await storage.done_task(task.id for task in tasks)
         return HandlerStats(processed=len(tasks))
 
     await memory.create_queue(queue)
     await memory.put_task(queue, b"a")
-    async with running(memory, binding(queue, handle, visibility_seconds=0.3)):
+    async with running(memory, binding(queue, handle, visibility_seconds=1.5)):
         await until_counts(memory, queue, lambda found: found.done == 1)
     assert calls == 1
 
@@ -319,17 +429,30 @@ async def test_a_queue_is_made_with_the_number_of_its_contract(memory: Store, qu
     async def handle(*_: object) -> HandlerStats:
         raise AssertionError
 
-    bound = binding(queue, handle, visibility_seconds=7.0)
+    bound = binding(queue, handle, visibility_seconds=7.0, retries_max=4)
     numbered = replace(bound, number=42)
     async with running(memory, numbered):
         found = await memory.queue(queue)
-        assert (found.number, found.settings.visibility_seconds) == (42, 7.0)
+        assert (found.number, found.settings.visibility_seconds, found.settings.retries_max) == (42, 7.0, 4)
     with pytest.raises(Misconfigured, match="is number 42 in the store, and 43 here"):
         async with running(memory, replace(bound, number=43)):
             pass
     with pytest.raises(Misconfigured, match="is to be ordered"):
         async with running(memory, binding(queue, handle, ordered=True)):
             pass
+
+
+async def test_a_queue_that_gives_up_sooner_than_its_handler_is_told(
+    memory: Store, queue: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    async def handle(*_: object) -> HandlerStats:
+        raise AssertionError
+
+    await memory.create_queue(queue, {"retries_max": 3})
+    for most, said in ((3, 0), (None, 0), (2, 0), (10, 1)):
+        caplog.clear()
+        async with running(memory, binding(queue, handle, retries_max=most)):
+            assert caplog.text.count(f"tasks of {queue} come back 3 times") == said
 
 
 async def test_ordered_queues_are_handled_in_order(store: Store, queue: str) -> None:

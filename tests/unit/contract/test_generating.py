@@ -1,7 +1,10 @@
 """A package is generated the same every time, and touches nothing that isn't its own."""
 
 import ast
+import importlib
+from inspect import signature
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
@@ -10,6 +13,7 @@ from forebay.contract.generating import package_files, stale_files, write_packag
 from forebay.contract.generating.layout import MARK, WIDTH
 from forebay.contract.naming import RESERVED_FIELDS, RESERVED_QUEUES, class_name, name_fault, python_name
 from forebay.model import Rejected
+from forebay.work import Worker
 
 FILES = ("__init__.py", "client.py", "tasks.py", "worker.py")
 
@@ -114,6 +118,27 @@ def test_names_that_generated_code_uses_itself_do_no_harm(word: str) -> None:
 )
 def test_names_in_python(name: str, attribute: str, title: str) -> None:
     assert (python_name(name), class_name(name)) == (attribute, title)
+
+
+def test_a_queue_hides_nothing_that_makes_its_worker(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The arguments of `make_worker` are called as the queues are, beside those of `Worker`."""
+    queues = ["emails", "bind_emails", "bindings", "list", "tasks", "worker", "any"]
+    rows = "".join(
+        f"  - {{id: {id}, name: {name}, fields: [{{name: a, type: int}}]}}\n"
+        for id, name in enumerate(queues, 1)
+    )
+    write_package(tmp_path / "hiding", package_files(parse_contract(f"queues:\n{rows}"), "tasks.yaml"))
+    monkeypatch.syspath_prepend(tmp_path)
+    make_worker = importlib.import_module("hiding").make_worker
+    handlers = {name: SimpleNamespace(**{f"handle_{name}": name}) for name in queues}
+    worker = make_worker("memory://", **handlers, name="main")
+    assert {name: bound.handle for name, bound in worker.bindings.items()} == {name: name for name in queues}
+
+
+def test_what_a_worker_is_told_by_name_is_no_name_of_a_queue() -> None:
+    told = [name for name, one in signature(Worker).parameters.items() if one.kind is one.KEYWORD_ONLY]
+    assert {*told, "store"} <= RESERVED_QUEUES.keys()
+    assert name_fault("clock", RESERVED_QUEUES) == "is reserved: it is an argument of make_worker"
 
 
 @pytest.mark.parametrize("reserved", [RESERVED_FIELDS, RESERVED_QUEUES])

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping
 
 import pytest
 
-from forebay.model import Unavailable
+from forebay.model import Unavailable, cancel
 from forebay.work.board import Crew, Instructions, Lead, Orders
 from forebay.work.following import Follower
 from forebay.work.settings import WorkerSettings
@@ -41,12 +42,13 @@ class Board:
     def __init__(self) -> None:
         self.says: dict[str, int] | None = None
         self.is_away = False
+        self.fault: Exception = Unavailable("away")
         self.heard: list[WorkerReport] = []
 
     async def report_work(self, report: WorkerReport) -> Instructions | None:
         """Hear a report."""
         if self.is_away:
-            raise Unavailable("away")
+            raise self.fault
         self.heard.append(report)
         return None if self.says is None else Instructions(manager="m", processors=self.says)
 
@@ -108,6 +110,24 @@ async def test_a_board_that_is_away_changes_nothing(worker: Worker, board: Board
     board.is_away = False
     await follower.follow()
     assert worker.told == [{"a": 3, "b": 0}]
+
+
+async def test_whatever_the_board_does_its_worker_goes_on_and_says_so_once(
+    worker: Worker, board: Board, caplog: pytest.LogCaptureFixture
+) -> None:
+    follower = Follower(worker, board, 0.0)
+    following = asyncio.create_task(follower.run())
+    board.is_away, board.fault = True, ValueError("strange")
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert caplog.text.count("no Manager hears of this worker, which goes on: strange") == 1
+    board.is_away, board.says = False, {"a": 2}
+    for _ in range(10):
+        await asyncio.sleep(0)
+    assert worker.told == [{"a": 2}]
+    board.is_away = True
+    await cancel(following)
+    await follower.leave()
 
 
 async def test_after_long_silence_no_queue_is_left_alone(

@@ -10,13 +10,18 @@ import msgspec
 import pytest
 
 from forebay.log.memory import MemoryLog
+from forebay.log.values import Record
 from forebay.model import Conflict, ManualClock, Misconfigured, Rejected, Unavailable
 from forebay.store.store import LogStore
 from forebay.work.board import (
     INSTRUCTION_SECONDS,
+    INSTRUCTIONS,
     LEAD_SECONDS,
+    LEADS,
     REPORT_SECONDS,
+    REPORTS,
     Crew,
+    Instructions,
     Lead,
     LogBoard,
     Orders,
@@ -127,6 +132,70 @@ async def test_groups_are_planned_apart(
     one = manager("m")
     await one.round()
     assert one.plan == {"w": {"a": 3, "b": 1}, "x": {"a": 4, "b": 4}}
+
+
+async def write(store: LogStore, kind: str, key: str, value: object) -> None:
+    """Put something on the board, as another version would."""
+    until = store.clock.now() + 10_000_000
+    await store.log.commit(records=[Record(kind, key, msgspec.msgpack.encode(value), until)])
+
+
+async def test_a_worker_of_a_newer_version_counts(
+    store: LogStore, board: LogBoard, manager: Callable[..., Manager]
+) -> None:
+    newer = msgspec.to_builtins(report("newer"))
+    newer["uptime"] = newer["queues"]["a"]["oldest"] = 3
+    await write(store, REPORTS, "newer", newer)
+    await write(store, INSTRUCTIONS, "w", {"manager": "m", "processors": {"a": 2}, "until": 7})
+    assert await board.report_work(report()) == Instructions(manager="m", processors={"a": 2})
+    one = manager("m")
+    assert await one.round()
+    assert sorted(one.plan) == ["newer", "w"]
+
+
+@pytest.mark.parametrize("odd", [b"", 3, {"worker": 7}, msgspec.to_builtins(report("odd", processors=-1))])
+async def test_what_cannot_be_read_is_left_out_and_said_once(
+    store: LogStore,
+    board: LogBoard,
+    manager: Callable[..., Manager],
+    odd: object,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    await write(store, REPORTS, "odd", odd)
+    await write(store, INSTRUCTIONS, "w", {"manager": "m", "processors": {"a": "two"}})
+    await write(store, LEADS, "lead", odd)
+    assert await board.report_work(report()) is None
+    crew = await board.crew()
+    assert crew.unreadable == ("the report of odd", "what w is told", "who leads")
+    assert crew.lead == Lead(version=1)
+    one = manager("m")
+    assert await one.round()
+    assert await one.round()
+    assert sorted(one.plan) == ["w"]
+    assert await board.report_work(report()) == Instructions(manager="m", processors=one.plan["w"])
+    assert caplog.text.count("can't be read here: the report of odd, what w is told, who leads") == 1
+    assert caplog.text.count("can't be read here") == 1
+
+
+async def test_a_round_that_breaks_is_tried_again(
+    board: LogBoard, manager: Callable[..., Manager], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one, crew = manager("m", settings=ManagerSettings(round_seconds=0.001)), board.crew
+    calls = 0
+
+    async def broken() -> Crew:
+        nonlocal calls
+        calls += 1
+        if calls == 1:
+            raise ZeroDivisionError
+        assert one.trouble == ("ZeroDivisionError" if calls == 2 else None)
+        if calls == 3:
+            one.stop()
+        return await crew()
+
+    monkeypatch.setattr(one._board, "crew", broken)
+    await one.run()
+    assert calls == 3
 
 
 async def test_one_leads_and_the_other_stands_by(

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import math
+from typing import Any
+
 import pytest
 
 from forebay.model import Rejected
 from forebay.store.values import Task
 from forebay.warm.values import Lease
-from forebay.work.backoff import gives_up, pause_seconds
+from forebay.work.backoff import gives_up, is_spent, pause_seconds
 from forebay.work.outcomes import REASON_MAX, SECOND, Outcomes, Rule, short
 from forebay.work.settings import Backoff, BindingSettings
 from forebay.work.values import Bury, Done, RetryAfter
@@ -35,7 +38,6 @@ def judged(outcome: object, attempts: int = 0, retries_max: int | None = None) -
         (Done(), 7, 0, Outcomes(done=[1])),
         (RetryAfter(30), 0, None, Outcomes(retried={1: NOW + 30 * SECOND})),
         (RetryAfter(), 99, None, Outcomes(retried={1: NOW})),
-        (RetryAfter(-5), 0, None, Outcomes(retried={1: NOW})),
         (RetryAfter(30), 3, 3, Outcomes(buried={"failed 4 times": [1]})),
         (Bury("no such address"), 0, None, Outcomes(buried={"no such address": [1]})),
         (ValueError("bad"), 0, None, Outcomes(retried={1: NOW + SECOND})),
@@ -53,6 +55,12 @@ def test_what_a_handler_says_becomes_what_the_table_says(
 def test_what_is_no_outcome_is_rejected() -> None:
     with pytest.raises(Rejected, match="returned int; return Done"):
         judged(3)
+
+
+@pytest.mark.parametrize("seconds", [math.inf, math.nan, -5.0, -0.001, 1e12, "30", None, True])
+def test_a_time_that_cannot_be_is_rejected(seconds: Any) -> None:
+    with pytest.raises(Rejected, match="give seconds, from 0 to a hundred years"):
+        judged(RetryAfter(seconds))
 
 
 def test_tasks_that_die_for_one_reason_are_named_together() -> None:
@@ -79,6 +87,9 @@ def test_without_a_limit_nothing_is_given_up() -> None:
     assert not gives_up(BindingSettings(), 10**9)
     assert gives_up(BindingSettings(retries_max=2), 2)
     assert not gives_up(BindingSettings(retries_max=2), 1)
+    assert not is_spent(BindingSettings(), 10**9)
+    assert is_spent(BindingSettings(retries_max=2), 3)
+    assert not is_spent(BindingSettings(retries_max=2), 2)
 
 
 def test_reasons_are_what_every_store_takes() -> None:
@@ -95,6 +106,7 @@ def test_reasons_are_what_every_store_takes() -> None:
         {"visibility_seconds": 0.0},
         {"visibility_seconds": float("nan")},
         {"retries_max": -1},
+        {"retries_max": 1 << 31},
     ],
 )
 def test_settings_that_cannot_work_are_rejected(bad: dict[str, float]) -> None:

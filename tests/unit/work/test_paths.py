@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from forebay.model import Misconfigured
-from forebay.work.paths import read_changes
+from forebay.work.paths import names_in, read_changes
 
 QUEUES = {"emails": 1, "letters": 2}
 
@@ -48,6 +48,21 @@ def test_a_file_may_be_about_others_too() -> None:
     text = "other/worker/queue/emails/max_processors: x\nshop/worker/queue/others/max_processors: 1\na: 1\n"
     assert read(text) == {}
     assert read("") == {}
+
+
+@pytest.mark.parametrize(
+    ("text", "names"),
+    [
+        ("", None),
+        ("{}", None),
+        ("shop: {}", None),
+        ("a: 1", []),
+        ("other/worker/queue/emails/max_processors: 1", []),
+        ("shop/worker/queue/b/batch_size: 1\nshop/worker/queue/a/batch_size: 1", ["a", "b"]),
+    ],
+)
+def test_whom_a_file_is_about_is_known(text: str, names: list[str] | None) -> None:
+    assert names_in(text, service="shop") == names
 
 
 def test_every_fault_is_named() -> None:

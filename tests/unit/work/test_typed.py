@@ -5,9 +5,9 @@ from typing import Any
 
 import pytest
 
-from forebay.contract import Format
+from forebay.contract import Format, WorkSettings
 from forebay.log.values import Queue, QueueSettings
-from forebay.model import Forbidden, ForebayError, Unavailable, UnknownQueue
+from forebay.model import Forbidden, ForebayError, Misconfigured, Unavailable, UnknownQueue
 from forebay.work import typed
 from forebay.work.typed import Putter
 
@@ -22,6 +22,7 @@ class FakeStore:
         self.is_there = is_there
         self.looked = 0
         self.put: list[bytes] = []
+        self.made_with: dict[str, Any] = {}
 
     async def queue(self, name: str) -> Queue:
         self.looked += 1
@@ -33,7 +34,8 @@ class FakeStore:
         return Queue(3, name, QueueSettings(), 0)
 
     async def create_queue(self, name: str, settings: dict[str, Any], *, number: int) -> Queue:
-        assert (settings, number) == ({"ordered": False}, 3)
+        assert number == 3
+        self.made_with = settings
         self.is_there = True
         return await self.queue(name)
 
@@ -89,10 +91,19 @@ async def test_a_store_that_does_not_answer_holds_no_task_up_for_long(
     assert len(store.put) == 1
 
 
+async def test_a_queue_is_made_as_the_contract_says() -> None:
+    anything: Any = FakeStore(is_there=False)
+    settings = WorkSettings(ordered=True, visibility_seconds=5.0, retries_max=4)
+    with pytest.raises(Misconfigured, match="is to be ordered"):  # the fake doesn't do what it is told
+        await Putter(anything, Format.of(3, "emails", {"to": "string"}, settings=settings)).create()
+    assert anything.made_with == {"ordered": True, "visibility_seconds": 5.0, "retries_max": 4}
+
+
 async def test_a_queue_that_was_deleted_is_made_again() -> None:
     store = FakeStore(is_there=False)
     queue = queue_on(store)
     await queue.put(["a"])
+    assert store.made_with == {"ordered": False}
     store.is_there = False
     await queue.put(["b"])
     assert len(store.put) == 2

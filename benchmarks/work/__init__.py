@@ -1,0 +1,1 @@
+"""Benchmark of workers, ours and others': `python -m benchmarks.work`, or `make bench-work`."""

@@ -1,0 +1,1 @@
+"""Programs to try Forebay with, and to begin your own from."""
