@@ -2,7 +2,7 @@
 
 Pushes of blocks are repeatable by their block id, those of rows by a unique transaction id; that is
 the ratio that counts. Blocks whose messages have transaction ids, and rows without, are there to
-compare.
+compare; and bodies that lie ready, for what is in reach at all.
 """
 
 from functools import partial
@@ -12,13 +12,14 @@ from typing import Final
 
 from benchmarks.bench import Bench, checkpoint
 from benchmarks.blocks import BlockQueue
+from benchmarks.bodies import ReadyBodies
 from benchmarks.drive import Turn, append_rate, best, interleave, ratios, turns_of, typical
 from benchmarks.payloads import batches
 from benchmarks.rows import How, PostgresRows
 from benchmarks.verdict import Figures, meets_quiet_target
 from forebay.log.postgres import PostgresLog
 
-_CONTESTANTS: Final = 5
+_CONTESTANTS: Final = 6
 
 
 async def run(bench: Bench) -> Figures:
@@ -29,6 +30,7 @@ async def run(bench: Bench) -> Figures:
             bench.database() as dsn,
             PostgresLog(dsn) as log,
             PostgresRows(dsn, pushes) as rows,
+            ReadyBodies(dsn, pushes) as ready,
         ):
 
             def blocks(*, with_ids: bool) -> Turn:
@@ -49,6 +51,7 @@ async def run(bench: Bench) -> Figures:
                     "rows_insert": table("insert", with_ids=True),
                     "rows_copy": table("copy", with_ids=True),
                     "rows_copy_without_ids": table("copy", with_ids=False),
+                    "ready_bodies": ready.append,
                 },
                 pace.rounds,
                 pace.seconds,
@@ -64,5 +67,6 @@ async def run(bench: Bench) -> Figures:
         "ratio_by_round": by_round,
         "ratio_with_ids": median(ratios(rates, "blocks_with_ids", rival)),
         "ratio_without_ids": median(ratios(rates, "blocks", "rows_copy_without_ids")),
+        "limit_ratio": median(ratios(rates, "ready_bodies", rival)),
         "quiet_target_met": meets_quiet_target(typical(rates["blocks"])),
     }

@@ -1,0 +1,1 @@
+"""The archive: messages and their outcomes as Parquet, before retention drops them."""

@@ -1,0 +1,1 @@
+"""Bulk replay: the spool folders of many dead servers into a log, on Spark."""

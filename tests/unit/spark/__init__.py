@@ -1,0 +1,1 @@
+"""Unit tests of the Spark part: what needs no session."""

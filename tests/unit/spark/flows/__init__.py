@@ -1,0 +1,1 @@
+"""Flows, without Spark."""
