@@ -99,14 +99,14 @@ class Wire:
     def answer(self, *, head_only: bool = False) -> Answer:
         """Read one answer."""
         while b"\r\n\r\n" not in self._rest:
-            self._more()
+            self.receive()
         head, _, self._rest = self._rest.partition(b"\r\n\r\n")
         first, *lines = head.decode("latin-1").split("\r\n")
         status = int(first.split(" ")[1])
         headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
         size = 0 if head_only or status in (100, 304) else int(headers["content-length"])
         while len(self._rest) < size:
-            self._more()
+            self.receive()
         body, self._rest = self._rest[:size], self._rest[size:]
         return Answer(status, headers, body)
 
@@ -117,8 +117,9 @@ class Wire:
         except ConnectionError:
             return True
 
-    def _more(self) -> None:
-        data = self.socket.recv(1 << 16)
+    def receive(self, size: int = 1 << 16) -> None:
+        """Read some of what has come, for `answer` to find."""
+        data = self.socket.recv(size)
         if not data:
             raise ConnectionError(f"closed after {self._rest[:200]!r}")
         self._rest += data

@@ -6,6 +6,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -120,10 +121,15 @@ def test_a_push_that_was_interrupted_goes_on_where_it_says(shell: Shell) -> None
         "--json",
     ]
     shell.run("queues", "create", "resumed")
-    with (
-        subprocess.Popen(command, env=shell.variables, stdin=pipe, stderr=pipe, text=True) as pushing,
-        subprocess.Popen(following, env=shell.variables, stdout=pipe, text=True) as tailing,
-    ):
+    with ExitStack() as started:
+        pushing = started.enter_context(
+            subprocess.Popen(command, env=shell.variables, stdin=pipe, stderr=pipe, text=True)
+        )
+        tailing = started.enter_context(
+            subprocess.Popen(following, env=shell.variables, stdout=pipe, text=True)
+        )
+        started.callback(pushing.kill)  # else whatever goes wrong here would wait for them for ever
+        started.callback(tailing.kill)
         assert pushing.stdin is not None
         assert pushing.stderr is not None
         assert tailing.stdout is not None

@@ -287,6 +287,26 @@ def test_blocks_are_staged_published_and_read(speaker: Speaker) -> None:
     assert (int(block["first"]), body) == (first + 2, bodies[0])
 
 
+def test_the_log_does_its_verbs_and_the_books_say_so(speaker: Speaker) -> None:
+    """Its groups show in the ledger like any other; what is wrong is a problem."""
+    queue = speaker.post("/v1/log/create_queue", {"name": speaker.queue})
+    group = speaker.post("/v1/log/create_group", {"queue": queue, "name": "spark"})
+    speaker.push(1, 2, 3)
+    assert speaker.post("/v1/log/advance", {"group": group, "to": 3}) == 2
+    ledger = speaker.ask("GET", "/v1/ledger")
+    (books,) = [found for found in ledger["queues"] if found["queue"]["name"] == speaker.queue]
+    told = {found["group"]["name"]: (found["done"], found["ready"]) for found in books["groups"]}
+    assert told["spark"] == (2, 1)
+    for verb, arguments, status in (
+        ("advance", {"group": group, "to": 9}, 400),
+        ("advance", {"group": group}, 400),
+        ("queue", {"name": "nowhere"}, 404),
+        ("hang_up", {}, 404),
+    ):
+        answer = speaker.answer("POST", f"/v1/log/{verb}", arguments)
+        assert (answer.status, bool(answer.problem(status)["hint"])) == (status, True)
+
+
 def test_the_books_the_stats_and_the_flows_say_the_same(speaker: Speaker) -> None:
     speaker.push(1, 2, 3)
     speaker.post("/v1/done", {"tasks": [ticket(*speaker.take())]})

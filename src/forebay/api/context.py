@@ -109,7 +109,7 @@ class Context:
             await self.store.create_queue(queue, self.desk.creation(queue, block))
             return await self.store.append(queue, block, body)
 
-    async def _push(self, queue: str, messages: list[Message]) -> Written:
+    async def _push(self, queue: str, messages: Sequence[Message | bytes]) -> Written:
         block = Block.of(messages, created_at=self.clock.now())
         return block.id, await self.append(queue, block)
 

@@ -60,6 +60,11 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
             }
         },
     },
+    ("POST", "/v1/log/{verb}"): {
+        "queue": {"number": 1, "name": "orders", "settings": {}, "created_at": _TIME},
+        "first": 1,
+        "messages": 1_000,
+    },
     ("POST", "/v1/workers/instructions"): {
         "manager": "machine:5-c0ffee",
         "version": 7,
@@ -86,5 +91,12 @@ ANSWERS: Final[dict[tuple[str, str], Any]] = {
     },
 }
 
-PATHS: Final = {"queue": "orders", "group": "workers", "stage": "nightly", "id": _ID, "worker": _WORKER}
+PATHS: Final = {
+    "queue": "orders",
+    "group": "workers",
+    "stage": "nightly",
+    "id": _ID,
+    "worker": _WORKER,
+    "verb": "read",
+}
 """What stands for the names in paths."""

@@ -21,6 +21,7 @@ from forebay.api.examples import ANSWERS, BODIES, PATHS
 from forebay.api.routing import Route
 from forebay.log.values import QueueSettings
 from forebay.wire.forms import QueueForm
+from forebay.wire.log import VERBS
 from forebay.wire.media import BLOCK, JSON, NDJSON, PROBLEM
 from forebay.wire.problems import Problem
 
@@ -32,6 +33,7 @@ _PARAMETERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "group": (_NAME, "The name of a group, percent-encoded"),
     "stage": (_NAME, "The name of a stage, percent-encoded"),
     "worker": (_NAME, "The name of a worker, percent-encoded"),
+    "verb": ({"type": "string", "enum": list(VERBS)}, "A verb of the log: see `forebay.log.seam`"),
     "id": ({"type": "string", "pattern": "^[0-9]{1,19}$"}, "The id of a message"),
 }
 _PROBLEMS: Final = {

@@ -11,12 +11,12 @@ import msgspec
 
 from forebay.model import Misconfigured
 
-__all__ = ["KeySettings", "ServerLimits", "ServerSettings", "check_exposure", "split_listen"]
+__all__ = ["LISTEN", "KeySettings", "ServerLimits", "ServerSettings", "check_exposure", "split_listen"]
 
 _PORT: Final = (
     "(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{1,3}|[0-9])"
 )
-_LISTEN: Final = rf"^(?:\[[0-9a-fA-F:.]+\]|[^:/@\[\]\s]+):{_PORT}$"
+LISTEN: Final = rf"^(?:\[[0-9a-fA-F:.]+\]|[^:/@\[\]\s]+):{_PORT}$"
 
 _Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)]
 _Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
@@ -59,7 +59,7 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Where the server listens, and to whom."""
 
     listen: Annotated[
-        str, msgspec.Meta(pattern=_LISTEN, description="host and port, like 127.0.0.1:6632 or [::1]:6632")
+        str, msgspec.Meta(pattern=LISTEN, description="host and port, like 127.0.0.1:6632 or [::1]:6632")
     ] = "127.0.0.1:6632"
     """Host and port; port 0 takes any that is free. Beyond loopback, keys are needed."""
     tls_certificate: _Path | None = None

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from forebay.model import Message
+from forebay.model import Message, whole
 
 if TYPE_CHECKING:
     from forebay.api.calls import Call
@@ -30,7 +30,7 @@ def trace_headers(call: Call) -> Mapping[str, str]:
     return {"traceparent": parent, "tracestate": state}
 
 
-def traced(messages: list[Message], headers: Mapping[str, str]) -> list[Message]:
+def traced(messages: Sequence[Message | bytes], headers: Mapping[str, str]) -> Sequence[Message | bytes]:
     """The messages with a trace, but for those that have one of their own."""
     if not headers:
         return messages
@@ -41,5 +41,5 @@ def traced(messages: list[Message], headers: Mapping[str, str]) -> list[Message]
         else msgspec.structs.replace(
             message, headers={**message.headers, **shared} if message.headers else shared
         )
-        for message in messages
+        for message in map(whole, messages)
     ]

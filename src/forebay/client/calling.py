@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 from dataclasses import dataclass
+from io import BytesIO
 from pathlib import Path
 from random import random
 from typing import Any, Final
@@ -24,6 +25,8 @@ from forebay.wire.media import MSGPACK, PROBLEM
 from forebay.wire.problems import Problem, error_of
 
 CONNECT_SECONDS_MAX: Final = 5.0
+PIECE_BYTES_MAX: Final = 1 << 20
+"""A larger body is not written at once: others would have to wait for it."""
 IDLE_SECONDS: Final = 30.0
 """How long an idle connection is kept: less than a server does, so that it isn't cut while it is used."""
 _UNSEEN: Final = frozenset({408, 429})
@@ -158,7 +161,12 @@ class Caller:
         url = URL(self.server + ask.path, encoded=True)
         try:
             async with session.request(
-                ask.method, url, data=ask.body, headers=headers, timeout=timeout, allow_redirects=False
+                ask.method,
+                url,
+                data=_sendable(ask.body),
+                headers=headers,
+                timeout=timeout,
+                allow_redirects=False,
             ) as response:
                 body = await response.read()
                 if response.status < 300:  # noqa: PLR2004 - success, by RFC 9110
@@ -201,6 +209,11 @@ class Caller:
             return _Failed(Unavailable(text, hint=hint), seen=False, later=True)
         what = "did not answer in time" if isinstance(error, TimeoutError) else "has cut the connection"
         return _Failed(Unavailable(f"{self.server} {what}", hint="try again"), seen=True, later=True)
+
+
+def _sendable(body: bytes | None) -> bytes | BytesIO | None:
+    """A body; a large one as a file, which is sent piece by piece."""
+    return body if body is None or len(body) <= PIECE_BYTES_MAX else BytesIO(body)
 
 
 def decoded(body: bytes, decoder: msgspec.msgpack.Decoder[Any]) -> Any:

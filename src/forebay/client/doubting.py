@@ -53,4 +53,5 @@ def unknown(ids: Sequence[int]) -> LeaseLost:
         f"{len(ids)} tasks are no longer yours, maybe by your own doing: {listed(ids)}",
         hint="the answer to a first attempt was lost; look with `where` before you undo the work",
         ids=sorted(ids),
+        in_doubt=True,
     )

@@ -336,6 +336,7 @@ class Version(Form, kw_only=True):
 _raw: Final = msgspec.json.Decoder(Raw)
 _STATUSES: Final[Mapping[Where, str]] = {"spool": "spooled", "buffered": "buffered"}
 _BETWEEN: Final = '","status":"accepted"},{"id":"'
+_LAST_DIGITS: Final = [f"{number:03}" for number in range(1_000)]
 
 
 def is_json(data: bytes) -> bool:
@@ -407,13 +408,26 @@ def pushed_forms(appended: Appended) -> Sequence[Pushed]:
         return cast("Sequence[Pushed]", Raw(f"[{','.join([each] * appended.count)}]"))
     duplicates = appended.duplicates
     if not duplicates:
-        ids = range(appended.first, appended.first + appended.count)
-        written = Raw(f'[{{"id":"{_BETWEEN.join(map(str, ids))}","status":"accepted"}}]')
+        ids = _joined_ids(appended.first, appended.count, _BETWEEN)
+        written = Raw(f'[{{"id":"{ids}","status":"accepted"}}]')
         return cast("Sequence[Pushed]", written)
     return [
         Pushed(id=str(id), status="duplicate" if i in duplicates else "accepted")
         for i, id in enumerate(appended.ids())
     ]
+
+
+def _joined_ids(first: int, count: int, between: str) -> str:
+    """The texts of ids that follow each other: a thousand of them have all but the last digits in common."""
+    if first < len(_LAST_DIGITS):
+        return between.join(map(str, range(first, first + count)))
+    pieces = []
+    while count:
+        high, low = divmod(first, len(_LAST_DIGITS))
+        some = _LAST_DIGITS[low : low + count]
+        pieces.append(f"{high}{f'{between}{high}'.join(some)}")
+        first, count = first + len(some), count - len(some)
+    return between.join(pieces)
 
 
 def letter_form(letter: DeadLetter) -> LetterForm:

@@ -6,6 +6,7 @@ from typing import Any, Final
 
 import msgspec
 
+from forebay.log.seam import VersionConflict
 from forebay.model import (
     Conflict,
     Corrupt,
@@ -24,6 +25,22 @@ TYPE: Final = "urn:forebay:problem:"
 """What the type of every problem begins with; the kind of the error follows."""
 
 
+class RecordFound(msgspec.Struct, frozen=True):
+    """A record, and the version that it is at: 0 where it isn't there."""
+
+    space: str
+    key: str
+    found: int
+
+
+class DamageFound(msgspec.Struct, frozen=True):
+    """The sequence numbers of the messages that damaged bytes should hold."""
+
+    queue: str | None
+    first: int | None
+    last: int | None
+
+
 class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """What went wrong, and what to do about it."""
 
@@ -39,6 +56,10 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Ids of tasks that were no longer yours; what was asked of the others has happened."""
     accepted: int | None = None
     """Messages of a stream that are durable in spite of the problem."""
+    record: RecordFound | None = None
+    """The record that is not at the version that was expected: nothing was written."""
+    damage: DamageFound | None = None
+    """Where stored data is damaged."""
 
 
 def _kinds() -> dict[str, type[ForebayError]]:
@@ -85,11 +106,32 @@ def problem_of(error: ForebayError, request_id: str | None = None, *, accepted: 
         retry_after_seconds=getattr(error, "retry_after_seconds", None),
         lost=None if not ids else [str(id) for id in ids],
         accepted=accepted,
+        record=_record(error),
+        damage=_damage(error),
     )
+
+
+def _record(error: ForebayError) -> RecordFound | None:
+    if not isinstance(error, VersionConflict):
+        return None
+    return RecordFound(error.space, error.key, error.found)
+
+
+def _damage(error: ForebayError) -> DamageFound | None:
+    if not isinstance(error, Corrupt) or error.queue is None:
+        return None
+    return DamageFound(error.queue, error.first, error.last)
 
 
 def error_of(problem: Problem) -> ForebayError:
     """The error that a problem was made of."""
+    if (record := problem.record) is not None:
+        place = {"space": record.space, "key": record.key}
+        return VersionConflict(problem.detail, hint=problem.hint, found=record.found, **place)
+    if (damage := problem.damage) is not None:
+        place_text = str(Corrupt("", queue=damage.queue, first=damage.first, last=damage.last))
+        text = problem.detail.removesuffix(place_text)
+        return Corrupt(text, hint=problem.hint, queue=damage.queue, first=damage.first, last=damage.last)
     kind = KINDS.get(problem.type.removeprefix(TYPE)) or _kind_for(problem.status)
     details: dict[str, Any] = {"hint": problem.hint}
     if issubclass(kind, Unavailable):

@@ -137,8 +137,24 @@ async def test_when_nothing_can_be_found_out_the_doubt_is_told(
     tasks = await client.get_task("orders")
     monkeypatch.setattr(server.store, "where", hidden)
     proxy.cut_after_client_bytes(b"POST /v1/settle")
-    with pytest.raises(LeaseLost, match=r"maybe by your own doing.*look with `where`"):
+    with pytest.raises(LeaseLost, match=r"maybe by your own doing.*look with `where`") as caught:
         await client.done_task(tasks)
+    assert caught.value.in_doubt
+
+
+async def test_what_is_lost_does_not_hide_what_was_not_looked_at(
+    proxy: FaultProxy, client: Client, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("forebay.client.client.LOOKED_AT_MAX", 1)
+    await client.put_task("orders", b"a", b"b")
+    tasks = await client.get_task("orders", 2)
+    await client.retry_task(tasks[:1])
+    await client.get_task("orders")
+    proxy.cut_after_client_bytes(b"POST /v1/settle")
+    with pytest.raises(LeaseLost) as caught:
+        await client.done_task(tasks)
+    assert caught.value.ids == [task.id for task in tasks]
+    assert caught.value.in_doubt
 
 
 async def test_what_can_not_be_repeated_says_that_nobody_knows(proxy: FaultProxy, client: Client) -> None:
@@ -160,7 +176,7 @@ async def test_what_can_not_be_repeated_is_when_it_was_never_sent(server: Server
 
 async def test_a_server_that_is_not_there_is_unavailable_with_a_hint(server: Server) -> None:
     await server.stop()
-    async with Client(server.url, key="s3cret", timeout_seconds=0.2) as client:
+    async with Client(server.url, key="s3cret", timeout_seconds=2) as client:
         with pytest.raises(Unavailable, match=r"no server at http.*`forebay serve`") as caught:
             await client.put_task("orders", b"a")
     assert "s3cret" not in repr(caught.value)

@@ -13,6 +13,8 @@ import pytest
 import forebay
 from forebay.client import SyncClient
 from forebay.model import LeaseLost, Misconfigured, Rejected, Unavailable
+from forebay.work.board import Orders
+from forebay.work.values import WorkerReport
 from tests.integration.client.threads import ServerThread
 
 
@@ -37,6 +39,18 @@ def test_the_verbs_are_those_of_the_store(server: ServerThread) -> None:
         with pytest.raises(LeaseLost):
             client.done_task(tasks)
     assert loop_threads() == []
+
+
+def test_the_board_of_workers_can_be_read_and_written(server: ServerThread) -> None:
+    with forebay.open_sync(server.url) as client:
+        assert isinstance(client, SyncClient)
+        assert (
+            client.report_work(WorkerReport(worker="one", processors=2, group="workers", queues={})) is None
+        )
+        lead = client.direct_work(Orders(manager="first", instructions={"one": {"orders": 2}}))
+        crew = client.crew()
+        assert ([found.worker for found in crew.workers], crew.lead) == (["one"], lead)
+        assert crew.instructions["one"].processors == {"orders": 2}
 
 
 def test_it_works_without_with_and_is_closed_once(server: ServerThread) -> None:

@@ -4,6 +4,8 @@ import json
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 
 from forebay.log.values import Appended, Where
 from forebay.wire.forms import Push, Pushed, PushReceipt, pushed_forms
@@ -29,6 +31,16 @@ def test_what_is_in_the_log_has_one() -> None:
     assert [(result.id, result.status) for result in told(Appended(7, 1, {0: 3}))] == [
         ("3", "duplicate"),
         ("7", "accepted"),
+    ]
+
+
+@given(st.integers(1, 1 << 62), st.integers(1, 3_000))
+@example(1_000, 1_000)
+@example(999, 2)
+@example(10**15 - 1, 1_002)
+def test_ids_that_follow_each_other_are_written_as_they_are(first: int, count: int) -> None:
+    assert [result.id for result in told(Appended(first, count))] == [
+        str(id) for id in range(first, first + count)
     ]
 
 

@@ -47,7 +47,7 @@ async def configure(call: Call) -> Answer:
         if found is None:
             queue = await desk.create(form.queue, facts)
         else:
-            queue = await desk.store.configure_queue(name, settings_of(facts))
+            queue = await desk.store.configure_queue(name, settings_of(facts, found.settings.labels))
     await desk.directory.enter(queue, [""])
     return Answer(
         {

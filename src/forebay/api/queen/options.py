@@ -7,6 +7,7 @@ does, is how a lease of an hour becomes one of five minutes.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Final, TypeAlias
 
 import msgspec
@@ -89,8 +90,8 @@ def changed(before: Options, given: Any) -> Options:
         raise Rejected(f"bad option: {error}", hint="see docs/reference on Queen's routes") from None
 
 
-def settings_of(facts: Facts) -> dict[str, Any]:
-    """What a queue of ours is told."""
+def settings_of(facts: Facts, labels: Mapping[str, Any] | None = None) -> dict[str, Any]:
+    """What a queue of ours is told, beside the `labels` that it has."""
     options = facts.options
     keeps = options.retention_enabled and options.completed_retention_seconds
     expires = options.retention_enabled and options.retention_seconds
@@ -99,7 +100,7 @@ def settings_of(facts: Facts) -> dict[str, Any]:
         "retries_max": options.retry_limit,
         "keep_seconds": options.completed_retention_seconds if keeps else KEEP_SECONDS,
         "expire_seconds": options.retention_seconds if expires else None,
-        "labels": {LABEL: msgspec.to_builtins(facts)},
+        "labels": {**(labels or {}), LABEL: msgspec.to_builtins(facts)},
     }
 
 

@@ -34,6 +34,7 @@ from forebay.model import (
     format_id,
     mint,
     parse_id,
+    whole,
 )
 from forebay.wire.forms import (
     Form,
@@ -97,7 +98,7 @@ async def push(call: Call) -> Answer:
         messages = traced(_read_messages(call, media, body, now), trace_headers(call))
         if delay is not None:
             begins = now + round(delay * _SECOND)
-            messages = [msgspec.structs.replace(message, start_time=begins) for message in messages]
+            messages = [msgspec.structs.replace(m, start_time=begins) for m in map(whole, messages)]
         if not query.qos:
             return _buffer(call, messages)
         merger = call.context.merger
@@ -141,10 +142,10 @@ def _check_buffered(call: Call) -> None:
         raise Rejected(text, hint="leave it out: a block or a stream gains nothing by it")
 
 
-def _buffer(call: Call, messages: list[Message]) -> Answer:
+def _buffer(call: Call, messages: Sequence[Message | bytes]) -> Answer:
     failover = call.context.failover
     assert failover is not None, "it was looked at before"
-    appended = failover.buffer(call.params["queue"], messages)
+    appended = failover.buffer(call.params["queue"], list(map(whole, messages)))
     call.context.counters.pushed(appended)
     return Answer(Push(None, appended.where, appended), _receipt, status=202)
 
@@ -152,11 +153,11 @@ def _buffer(call: Call, messages: list[Message]) -> Answer:
 # Bodies
 
 
-def _read_messages(call: Call, media: str, body: bytes, now: int) -> list[Message]:
+def _read_messages(call: Call, media: str, body: bytes, now: int) -> Sequence[Message | bytes]:
     """The messages of a body that is an array of them."""
+    messages: Sequence[Message | bytes]
     if media == JSON:
-        items = _plain_messages(body)
-        messages = items or _messages(decode_json(body, list[Item], _FIELDS, many=True), now)
+        messages = _payloads(body) or _messages(decode_json(body, list[Item], _FIELDS, many=True), now)
     elif media in MSGPACK_NAMES:
         messages = decode_msgpack(body, list[Message], _MESSAGE_FIELDS)
     else:
@@ -173,8 +174,8 @@ def _read_block(body: bytes) -> Block:
         raise Rejected(f"the body is no block: {error.message}", hint="see docs: the block format") from None
 
 
-def _plain_messages(body: bytes) -> list[Message]:
-    """The messages of a body in which they are written as short as they can be, and have only payloads."""
+def _payloads(body: bytes) -> list[bytes]:
+    """The payloads of a body that is written as short as it can be, if its messages have nothing else."""
     try:
         if not body.isascii():
             body.decode()
@@ -185,7 +186,7 @@ def _plain_messages(body: bytes) -> list[Message]:
     # A key that comes twice, or a space, would make it longer than it must be.
     if len(body) != _AROUND + _AROUND_EACH * len(payloads) + sum(map(len, payloads)):
         return []
-    return list(map(Message, payloads))
+    return payloads
 
 
 def _messages(items: Sequence[Item], now: int) -> list[Message]:
