@@ -8,43 +8,60 @@ STAMP := $(VENV)/.stamp
 COMPILE_ONLY := $(BIN)/uv pip compile --quiet --no-config --universal \
 	--python-version 3.11 --generate-hashes --no-header --no-annotate --no-emit-index-url
 COMPILE := $(COMPILE_ONLY) pyproject.toml
+# Just what is locked, which is all there is to it: left to look for dependencies, pip stumbles over what is
+# newer than the lock.
+INSTALL := -m pip install -qq --disable-pip-version-check --require-hashes --no-deps
 # The clients of Queen MQ that drive our server in tests: one package in two versions, each in a folder.
 QUEEN_VERSIONS := 0.15.0 2.6.0
 QUEEN_LOCKS := $(QUEEN_VERSIONS:%=tests/queen/clients/%.lock.txt)
+# Other queues for Python, which the benchmark of workers runs beside ours: in environments of their own, and
+# arq apart, since it needs an older client of Redis than the rest.
+RIVALS := $(VENV)
+RIVAL_SETS := rivals rivals-arq
+RIVAL_STAMPS := $(RIVAL_SETS:%=$(RIVALS)/%/.stamp)
 # Tests wait more than they compute. A file stays in one process, for the sake of its servers; the folders go in
 # the order of the alphabet, so that the quick files of tests/unit are last, and none is left over for one process.
+# Those of Spark come after, in two processes with a session each, which takes every core by itself.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run test check lint bench bench-log bench-store bench-server bench-failover bench-queen race-queen lock format docs clean
+.PHONY: help setup run demo test soak check lint bench bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark race-queen race-spark lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 setup: $(STAMP) ## create .venv with the locked dependencies (nothing to do when up to date)
 
-$(STAMP): pyproject.toml requirements.lock.txt $(QUEEN_LOCKS)
+$(STAMP): pyproject.toml requirements.lock.txt requirements-spark.lock.txt $(QUEEN_LOCKS)
 	@tools/system-packages $(PYTHON)
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' \
 		|| { echo "Forebay needs Python 3.11 or newer; set PYTHON=..." >&2; exit 1; }
 	@test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	@$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes \
-		-r requirements.lock.txt
+	@$(BIN)/python $(INSTALL) -r requirements.lock.txt
+	@$(BIN)/python $(INSTALL) -r requirements-spark.lock.txt
 	@$(BIN)/python -m pip install -qq --disable-pip-version-check --no-deps \
 		--no-build-isolation --editable .
 	@for version in $(QUEEN_VERSIONS); do \
-		$(BIN)/python -m pip install -qq --disable-pip-version-check --require-hashes --upgrade \
+		$(BIN)/python $(INSTALL) --upgrade \
 			--target $(VENV)/queen/$$version -r tests/queen/clients/$$version.lock.txt || exit 1; \
 	done
 	@touch $@
 
-run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data
-	$(BIN)/forebay serve
+run: setup ## serve queues on http://127.0.0.1:6632, data in forebay-data; with FLOWS=file also flows
+	$(BIN)/forebay up $(if $(FLOWS),--flows $(FLOWS))
+
+demo: setup ## server, flows and some traffic, to look at
+	$(BIN)/python examples/flows/demo.py
 
 test: lint ## everything: linters, types, layers and all tests
-	$(BIN)/python -m pytest $(PARALLEL)
+	$(BIN)/python -m pytest $(PARALLEL) -m "not spark"
+	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m spark
 
-check: lint ## the quick part of `make test`, under a minute
+soak: setup ## properties and state machines only, with many times the examples of `make test`
+	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(PARALLEL) --timeout 0 -o faulthandler_timeout=0 \
+		-m "not spark" -k "hypothesis or machine" tests/unit tests/conformance
+
+check: lint ## the quick part of `make test`, about a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" tests/unit tests/tidy
 
 lint: setup ## ruff, mypy --strict and the import layers
@@ -53,7 +70,7 @@ lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-log bench-store bench-server bench-failover bench-queen ## all benchmarks
+bench: bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark ## all benchmarks
 
 bench-log: setup ## benchmark of the logs
 	$(BIN)/python -m benchmarks.log
@@ -70,17 +87,36 @@ bench-failover: setup ## benchmark of pushes and replay while the database is aw
 bench-queen: setup ## benchmark of a Queen MQ client (beside a Queen server, with QUEEN_URL=...)
 	$(BIN)/python -m benchmarks.queen
 
+bench-work: setup $(RIVAL_STAMPS) ## benchmark of workers, beside celery, dramatiq, rq, taskiq, arq and others
+	RIVALS=$(RIVALS) $(BIN)/python -m benchmarks.work
+
+$(RIVAL_STAMPS): $(RIVALS)/%/.stamp: benchmarks/work/%.lock.txt | $(STAMP)
+	@test -x $(RIVALS)/$*/bin/python || $(BIN)/python -m venv $(RIVALS)/$*
+	@$(RIVALS)/$*/bin/python $(INSTALL) -r $<
+	@touch $@
+
+bench-spark: setup ## benchmark of sources, sinks and bulk replay on Spark, beside Spark's own JDBC
+	$(BIN)/python -m benchmarks.spark
+
 race-queen: setup ## 16 producers and 16 consumers of Queen MQ for minutes: none lost, none twice, in order
 	$(BIN)/python -m tests.queen.race --seconds 60
 
+race-spark: setup ## kill -9 of Spark's drivers, workers and executors, 50 times: every message once, in order
+	$(BIN)/python -m tests.chaos.spark_race --rounds 50
+	$(BIN)/python -m tests.chaos.spark_race --rounds 50 --cluster
+
 lock: setup ## resolve the dependencies anew, into the lock files
-	$(COMPILE) --upgrade --extra postgres --extra valkey --extra dev \
+	$(COMPILE) --upgrade --extra postgres --extra valkey --extra tarantool --extra dev \
 		--output-file requirements.lock.txt
-	$(COMPILE) --upgrade --extra spark --extra tarantool --constraint requirements.lock.txt \
+	$(COMPILE) --upgrade --extra spark --constraint requirements.lock.txt \
 		--output-file requirements-spark.lock.txt
 	for version in $(QUEEN_VERSIONS); do \
 		$(COMPILE_ONLY) tests/queen/clients/$$version.in --upgrade \
 			--output-file tests/queen/clients/$$version.lock.txt || exit 1; \
+	done
+	for set in $(RIVAL_SETS); do \
+		$(COMPILE_ONLY) benchmarks/work/$$set.in --upgrade \
+			--output-file benchmarks/work/$$set.lock.txt || exit 1; \
 	done
 
 format: setup ## format the code and apply safe fixes

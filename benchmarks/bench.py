@@ -57,6 +57,10 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """In the spool when a replay begins."""
     queen_messages: int = 100_000
     """Popped and acknowledged by a client of Queen's."""
+    spark_messages: int = 1_000_000
+    """Read and written by Spark in a turn."""
+    spark_events: int = 2_000_000
+    """In the files of a bulk replay."""
 
 
 FULL: Final = Pace()
@@ -76,6 +80,8 @@ QUICK: Final = Pace(
     spool_messages=20_000,
     replay_messages=10_000,
     queen_messages=2_000,
+    spark_messages=20_000,
+    spark_events=40_000,
 )
 
 

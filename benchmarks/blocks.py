@@ -38,7 +38,7 @@ class BlockQueue:
 
     async def push(self, _pusher: int, turn: int) -> None:
         """Push a batch as one block."""
-        block = Block.of(self._pushes[turn % len(self._pushes)].messages)
+        block = Block.of(self._pushes[turn % len(self._pushes)].payloads)
         if self._with_ids:
             block = msgspec.structs.replace(block, transaction_ids=fresh_ids())
         await self._log.commit([Append.of(self._queue, block)])
@@ -57,6 +57,6 @@ class BlockQueue:
     async def finish(self, _consumer: int) -> int:
         """Claim, decode, and settle each claim by a commit of its own, all of them in flight."""
         claims = await self.claim()
-        count = sum(len(claim.block.decode()) for claim in claims)
+        count = sum(len(claim.block.decode(checked=True)) for claim in claims)  # the log has checked them
         await asyncio.gather(*(self.settle(claim) for claim in claims))
         return count

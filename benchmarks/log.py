@@ -1,6 +1,6 @@
 """Benchmark of the logs: `python -m benchmarks.log`, or `make bench-log`.
 
-It starts a PostgreSQL of its own, prints a table, and ends with one line of JSON that has all
+It starts servers of its own, prints a table, and ends with one line of JSON that has all
 figures. The exit status is 1 when a required figure falls short. A rate is the median over rounds;
 a ratio is the median of the ratios of the rounds, in which the contestants take turns.
 """
@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.parts import append, backlog, cycle, snapshot, sqlite
+from benchmarks.parts import append, backlog, cycle, snapshot, sqlite, tarantool
 from benchmarks.report import Parts, run_benchmark
 from benchmarks.verdict import REQUIREMENTS
 
@@ -17,6 +17,7 @@ PARTS: Final[Parts] = {
     "append": append.run,
     "cycle": cycle.run,
     "sqlite": sqlite.run,
+    "tarantool": tarantool.run,
     "idle_in_transaction": snapshot.run,
     "backlog": backlog.run,
 }

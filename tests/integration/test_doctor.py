@@ -9,7 +9,7 @@ import pytest
 
 from forebay import open_log
 from tests.integration.test_commands import forebay
-from tests.servers import ValkeyServer
+from tests.servers import TarantoolServer, ValkeyServer
 from tests.tokens import SECRET, ed25519, write_key_set
 
 
@@ -88,6 +88,22 @@ async def test_a_schema_of_a_newer_forebay_fails(tmp_path: Path, postgres_dsn: s
     assert "999" in found["schema"]["text"]
 
 
+async def test_tarantool_says_version_schema_memory_and_settings_that_lose_data(
+    tmp_path: Path, tarantool: TarantoolServer
+) -> None:
+    found = check("--store", tarantool.url, cwd=tmp_path, status=0)
+    assert found["schema"]["text"] == "made on first use"
+    async with open_log(tarantool.url):
+        pass
+    found = check("--store", tarantool.url, cwd=tmp_path, status=0)
+    assert found["database"]["text"].startswith("Tarantool ")
+    assert "up to date" in found["schema"]["text"]
+    assert {found[subject]["level"] for subject in ("database clock", "wal_mode", "memory")} == {"ok"}
+    with TarantoolServer(settings={"wal_mode": "'write'", "memtx_max_tuple_size": "1048576"}) as other:
+        found = check("--store", other.url, cwd=tmp_path, status=1)
+    assert found["wal_mode"]["level"] == found["memtx_max_tuple_size"]["level"] == "failure"
+
+
 def test_valkey_says_version_and_policy(tmp_path: Path, valkey: ValkeyServer) -> None:
     found = check("--store", "memory://", "--warm", valkey.url, cwd=tmp_path, status=0)
     assert found["valkey"]["text"].startswith("Valkey ")
@@ -102,6 +118,8 @@ def test_valkey_says_version_and_policy(tmp_path: Path, valkey: ValkeyServer) ->
     [
         (["--store", "postgresql://nobody@127.0.0.1:1/x"], "database"),
         (["--store", "postgresql://nobody@127.0.0.1:x/x"], "database"),
+        (["--store", "tarantool://127.0.0.1:1"], "database"),
+        (["--store", "tarantool://127.0.0.1:x"], "database"),
         (["--store", "http://127.0.0.1:1"], "server"),
         (["--store", "mysql://x"], "configuration"),
         (["--store", "sqlite://x"], "configuration"),

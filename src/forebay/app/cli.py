@@ -13,6 +13,7 @@ from dataclasses import dataclass
 
 from forebay import __version__
 from forebay.app.commands import (
+    archive,
     books,
     completion,
     config,
@@ -22,6 +23,7 @@ from forebay.app.commands import (
     groups,
     keys,
     looking,
+    pipeline,
     pushing,
     queues,
     replaying,
@@ -33,6 +35,7 @@ from forebay.app.commands import (
 from forebay.app.commands.arguments import address, weight
 from forebay.app.commands.opened import declare_embedded, declare_store
 from forebay.app.configuring import declare_settings
+from forebay.app.configuring.flags import OF_SERVER
 from forebay.model import ForebayError
 
 __all__ = ["COMMANDS", "Command", "build_parser", "main"]
@@ -67,6 +70,22 @@ def _serve(arguments: argparse.Namespace) -> int:
     return serve(arguments)
 
 
+def _declare_server(parser: argparse.ArgumentParser) -> None:
+    declare_settings(parser, only=OF_SERVER)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    from forebay.app.commands.up import up  # noqa: PLC0415 - likewise
+
+    return up(arguments)
+
+
+def _declare_metrics(parser: argparse.ArgumentParser) -> None:
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", type=address, help="serve /metrics and /healthz there"
+    )
+
+
 def _declare_worker(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("worker", metavar="MODULE:NAME", help="where the worker is: app.module:worker")
     parser.add_argument(
@@ -84,9 +103,7 @@ def _declare_worker(parser: argparse.ArgumentParser) -> None:
         default="forebay",
         help="the first part of their paths (default: forebay)",
     )
-    parser.add_argument(
-        "--metrics", metavar="HOST:PORT", type=address, help="serve /metrics and /healthz there"
-    )
+    _declare_metrics(parser)
     parser.add_argument(
         "--log-format", choices=("auto", "json", "people"), default="auto", help="of the logs"
     )
@@ -119,6 +136,7 @@ def _declare_manager(parser: argparse.ArgumentParser) -> None:
         default=2.0,
         help="how often it looks (default: %(default)s)",
     )
+    _declare_metrics(parser)
     levels = ("debug", "info", "warning", "error")
     parser.add_argument(
         "--log-level", choices=levels, default="info", help="the least serious that is written"
@@ -136,7 +154,8 @@ def _completion(arguments: argparse.Namespace) -> int:
 
 
 COMMANDS: tuple[Command, ...] = (
-    Command("serve", "serve queues over HTTP until a signal", _serve, declare_settings),
+    Command("up", "server, worker and flows together, until a signal", _up, declare_settings),
+    Command("serve", "serve queues over HTTP until a signal", _serve, _declare_server),
     Command("worker", "run a worker of yours until a signal", _work, _declare_worker),
     Command("manager", "share workers among queues until a signal", _manage, _declare_manager),
     Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
@@ -221,6 +240,15 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command(
+        "pipeline",
+        "flows on Spark: queues, actions, queues or files",
+        verbs=(
+            Command("run", "run flows until a signal", pipeline.run, pipeline.declare_run),
+            Command("check", "say all that is wrong with flows", pipeline.check, pipeline.declare_check),
+            Command("list", "the flows of a file", pipeline.list_flows, pipeline.declare_list),
+        ),
+    ),
+    Command(
         "keys",
         "API keys of the server",
         verbs=(
@@ -254,6 +282,19 @@ COMMANDS: tuple[Command, ...] = (
                 replaying.replay,
                 replaying.declare_replay,
             ),
+        ),
+    ),
+    Command(
+        "archive",
+        "messages as Parquet files, before retention drops them",
+        verbs=(
+            Command("run", "archive what is ready for it now", archive.run, archive.declare_run),
+            Command(
+                "list", "what an archive holds, and what it lacks", archive.list_archive, archive.declare_list
+            ),
+            Command("compact", "few large files in place of many", archive.compact, archive.declare_compact),
+            Command("verify", "compare the manifest with the files", archive.verify, archive.declare_verify),
+            Command("replay", "put a range back into a queue, once", archive.replay, archive.declare_replay),
         ),
     ),
     Command("completion", "print a script for a shell", _completion, completion.declare_completion),

@@ -4,9 +4,11 @@
 |---|---|
 | `sqlite:///folder/file.db`, `sqlite:////absolute/file.db` | one file, embedded; the default |
 | `postgresql://user@host/database` | a PostgreSQL database; needs the `postgres` extra |
+| `tarantool://user:password@host:3301` | a Tarantool server; needs the `tarantool` extra |
 | `memory://` | nothing survives the process; for tests |
 
-A store may also be a server's: `http://host:6632`, `https://host`.
+A store may also be a server's: `http://host:6632`, `https://host`. So may a log that is opened alone, for
+whoever has a key that may do everything.
 
 The warm tier is this process's memory, or shared: `?warm=valkey://host:6379/0` at the end of the address, or
 `warm="valkey://…"` (also `valkeys://`, `redis://`, `rediss://`, `unix://`); needs the `valkey` extra.
@@ -114,6 +116,9 @@ def open_embedded(
 
     `guard` puts something before the log, such as `Failover.guard`.
     """
+    if is_server(url):
+        text = "a server's log is not worked on by another store"
+        raise Misconfigured(text, hint=_schemes())
     url, found = split_warm(url)
     if warm is not None and found is not None:
         text = "the warm tier is given twice: in the address and by `warm`"
@@ -145,8 +150,21 @@ def _valkey_warm(url: str, clock: Clock | None) -> Warm:
     return ValkeyWarm(url, clock=clock)
 
 
-def open_log(url: str = DEFAULT_STORE, *, clock: Clock | None = None, limits: Limits | None = None) -> Log:
-    """The log at an address, to be entered with `async with`. The default folder is made if missing."""
+def open_log(
+    url: str = DEFAULT_STORE,
+    *,
+    key: str | None = None,
+    ca_file: str | Path | None = None,
+    clock: Clock | None = None,
+    limits: Limits | None = None,
+) -> Log:
+    """The log at an address, to be entered with `async with`. The default folder is made if missing.
+
+    It may be a server's: then `key` is an API key with the scope `admin`, and `ca_file` has the certificates
+    that the server's own is checked against. A server has its own clock and limits.
+    """
+    if is_server(url):
+        return _server_log(url, key, ca_file, clock, limits)
     scheme, separator, _ = url.partition("://")
     if not separator:
         raise Misconfigured(f"{url!r} is no address of a log", hint=_schemes())
@@ -159,7 +177,20 @@ def open_log(url: str = DEFAULT_STORE, *, clock: Clock | None = None, limits: Li
         return SqliteLog(path, clock=clock, limits=limits)
     if scheme in ("postgresql", "postgres"):
         return _postgres_log(url, clock, limits)
+    if scheme == "tarantool":
+        return _tarantool_log(url, clock, limits)
     raise Misconfigured(f"there is no log for {scheme}://", hint=_schemes())
+
+
+def _server_log(
+    url: str, key: str | None, ca_file: str | Path | None, clock: Clock | None, limits: Limits | None
+) -> Log:
+    if clock is not None or limits is not None:
+        text = "a server has its own clock and limits"
+        raise Misconfigured(text, hint="leave out clock and limits, or give limits to the server")
+    from forebay.client.log import http_log  # noqa: PLC0415 - who works on a file needs none of it
+
+    return http_log(url, key=key, ca_file=ca_file)
 
 
 def sqlite_path(url: str) -> Path:
@@ -180,5 +211,14 @@ def _postgres_log(url: str, clock: Clock | None, limits: Limits | None) -> Log:
     return PostgresLog(url, clock=clock, limits=limits)
 
 
+def _tarantool_log(url: str, clock: Clock | None, limits: Limits | None) -> Log:
+    try:
+        from forebay.log.tarantool import TarantoolLog  # noqa: PLC0415 - only with the tarantool extra
+    except ModuleNotFoundError as error:
+        text = "Tarantool needs asynctnt"
+        raise Misconfigured(text, hint="pip install 'forebay[tarantool]'") from error
+    return TarantoolLog(url, clock=clock, limits=limits)
+
+
 def _schemes() -> str:
-    return "use sqlite:///file.db, postgresql://user@host/database or memory://"
+    return "use sqlite:///file.db, postgresql://user@host/database, tarantool://host:3301 or memory://"

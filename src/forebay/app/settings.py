@@ -14,12 +14,12 @@ import msgspec
 
 from forebay.api.jwt.settings import JwtSettings
 from forebay.api.queen.settings import QueenSettings
-from forebay.api.settings import KeySettings, ServerSettings
+from forebay.api.settings import LISTEN, KeySettings, ServerSettings
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Limits, Misconfigured
 from forebay.store.store import StoreSettings
 
-__all__ = ["LoggingSettings", "Settings", "SpoolSection", "StoreSection"]
+__all__ = ["LoggingSettings", "Settings", "SpoolSection", "StoreSection", "UpSettings"]
 
 ORIGINAL_FOLDER: Final = Path("/tmp/queen" if sys.platform == "darwin" else "/var/lib/queen/buffers")  # noqa: S108 - where it is
 """Where the original server keeps its files, unless it is told otherwise."""
@@ -27,7 +27,7 @@ ORIGINAL_FOLDER: Final = Path("/tmp/queen" if sys.platform == "darwin" else "/va
 _Url: TypeAlias = Annotated[
     str,
     msgspec.Meta(
-        pattern=r"^(?:sqlite:///.|postgres(?:ql)?://|memory://)",
+        pattern=r"^(?:sqlite:///.|postgres(?:ql)?://|tarantool://.|memory://)",
         description="an address like sqlite:///folder/file.db or postgresql://user@host/database",
     ),
 ]
@@ -36,6 +36,16 @@ _WarmUrl: TypeAlias = Annotated[
     msgspec.Meta(
         pattern=r"^(?:valkeys?|rediss?|unix)://.", description="an address like valkey://host:6379/0"
     ),
+]
+
+
+_Place: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=r"^[\w.]+:\w+$", description="a place like app.module:worker")
+]
+
+
+_Listen: TypeAlias = Annotated[
+    str, msgspec.Meta(pattern=LISTEN, description="host and port, like 127.0.0.1:6633")
 ]
 
 
@@ -82,6 +92,19 @@ class LoggingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The least serious events that are written."""
 
 
+class UpSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What `forebay up` starts beside the server."""
+
+    flows: Annotated[str, msgspec.Meta(min_length=1, description="the path of a file")] | None = None
+    """The file of flows that a pipeline runs; none for no pipeline."""
+    flows_metrics: _Listen | None = "127.0.0.1:6633"
+    """Where the pipeline serves its numbers; none for nowhere."""
+    worker: _Place | None = None
+    """Where the worker is that is run; none for no worker."""
+    worker_metrics: _Listen | None = "127.0.0.1:6634"
+    """Where the worker serves its numbers; none for nowhere."""
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything a server can be told."""
 
@@ -93,6 +116,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keys: KeySettings = KeySettings()
     jwt: JwtSettings = JwtSettings()
     queen: QueenSettings = QueenSettings()
+    up: UpSettings = UpSettings()
 
     @property
     def keys_file(self) -> Path:

@@ -257,6 +257,9 @@ def another_value(path: str) -> Any:
         return next(choice for choice in setting.choices if choice != setting.default)
     if setting.kind == "text":
         special = {
+            "up.worker": "shop.worker:worker",
+            "up.flows_metrics": "h:2",
+            "up.worker_metrics": "h:3",
             "store.url": "memory://",
             "store.warm": "valkey://h",
             "server.listen": "h:1",

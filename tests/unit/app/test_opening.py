@@ -44,3 +44,12 @@ async def test_the_package_opens_a_store_at_once() -> None:
         await store.create_queue("orders")
         await store.put_task("orders", b"x")
         assert [task.data for task in await store.get_task("orders")] == [b"x"]
+
+
+@pytest.mark.parametrize("url", ["tarantool://me:se#cret@host:3301", "tarantool://me:secret@host/x"])
+def test_an_address_that_can_not_be_read_is_said_without_its_password(url: str) -> None:
+    pytest.importorskip("asynctnt")
+    with pytest.raises(Misconfigured, match="no address of a Tarantool") as caught:
+        open_embedded(url)
+    assert "cret" not in str(caught.value)
+    assert caught.value.__cause__ is None

@@ -15,6 +15,7 @@ from forebay.app.checkup.machine import check_folder, check_python
 from forebay.app.checkup.secrets import check_encryption, check_jwt
 from forebay.app.checkup.services import check_server, check_valkey
 from forebay.app.checkup.spool import check_spool
+from forebay.app.checkup.tarantool import check_tarantool
 from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, store_url
 from forebay.app.commands.output import console, print_json
@@ -25,7 +26,7 @@ from forebay.model import Misconfigured
 __all__ = ["declare_doctor", "doctor"]
 
 STYLES: Final = {"ok": "green", "warning": "yellow", "failure": "bold red"}
-SCHEMES: Final = ("sqlite", "postgresql", "postgres", "memory", "http", "https")
+SCHEMES: Final = ("sqlite", "postgresql", "postgres", "tarantool", "memory", "http", "https")
 
 
 def declare_doctor(parser: argparse.ArgumentParser) -> None:
@@ -83,6 +84,9 @@ async def _store(url: str, arguments: argparse.Namespace) -> AsyncIterator[Findi
             yield finding
     elif url.startswith("postgres"):
         async for finding in check_postgres(url, arguments.snapshot_age):
+            yield finding
+    elif url.startswith("tarantool"):
+        async for finding in check_tarantool(url):
             yield finding
     elif url.startswith("sqlite"):
         for finding in _sqlite(url, with_folder=arguments.data is None):

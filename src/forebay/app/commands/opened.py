@@ -18,6 +18,7 @@ __all__ = [
     "declare_store",
     "declare_text",
     "is_served",
+    "nobody_there",
     "on_log",
     "on_store",
     "shown_url",
@@ -78,14 +79,14 @@ def on_store(work: Callable[[Store, argparse.Namespace], Awaitable[int]]) -> Run
         url, spool = store_url(arguments), getattr(arguments, "spool", None)
         needs_server = is_server(url) and spool is None
         if needs_server and not await answers(url):  # a client would try for a while before it says so
-            raise _nobody_there(url)
+            raise nobody_there(url)
         key = arguments.key or os.environ.get("FOREBAY_KEY") or None
         try:
             async with open_store(url, key=key, spool=spool) as store:
                 return await work(store, arguments)
         except Unavailable as error:
             if needs_server and not await answers(url):
-                raise _nobody_there(url) from error
+                raise nobody_there(url) from error
             raise
 
     return lambda arguments: asyncio.run(opened(arguments))
@@ -118,6 +119,7 @@ async def answers(url: str) -> bool:
     return True
 
 
-def _nobody_there(url: str) -> Unavailable:
+def nobody_there(url: str) -> Unavailable:
+    """What is said when nobody listens at the address of a server."""
     hint = "start one with `forebay serve`, name another with --store, or work on a file: --store sqlite:///file.db"
     return Unavailable(f"there is no Forebay server at {shown_url(url)}", hint=hint)

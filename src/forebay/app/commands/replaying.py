@@ -12,13 +12,13 @@ from collections.abc import Awaitable, Callable, Sequence
 
 from forebay.api.queen.spooled import creation_by
 from forebay.app.commands.arguments import duration
+from forebay.app.commands.bulk import declare_bulk, replay_bulk
 from forebay.app.commands.draining import KnownOnly, Options, Outcome, Settle, StoreGoneError, drain
 from forebay.app.commands.opened import declare_store, is_served, on_log, on_store, shown_url, store_url
 from forebay.app.commands.output import print_json, print_table, warn
 from forebay.app.commands.spool import (
     Checked,
     check_file,
-    declare_folder,
     opened_folder,
     plural,
     said_lines,
@@ -40,7 +40,9 @@ __all__ = ["declare_replay", "replay"]
 
 def declare_replay(parser: argparse.ArgumentParser) -> None:
     """The arguments of `forebay spool replay`."""
-    declare_folder(parser)
+    parser.add_argument(
+        "folder", metavar="DIR", nargs="+", help="the spool's folder; with --spark many of them"
+    )
     declare_store(parser)
     parser.add_argument(
         "--no-create", action="store_true", help="set aside what is for queues that aren't there"
@@ -55,10 +57,18 @@ def declare_replay(parser: argparse.ArgumentParser) -> None:
         "--retry-for", metavar="TIME", type=duration, default=60.0,
         help="how long to try again while the store is away, in seconds or as 5m (default: %(default)s)",
     )  # fmt: skip
+    declare_bulk(parser)
 
 
 def replay(arguments: argparse.Namespace) -> int:
     """Replay a folder; exit status 1 when some of it is not in the store."""
+    if arguments.spark:
+        return replay_bulk(arguments)
+    if len(arguments.folder) > 1:
+        raise Rejected("one folder at a time", hint="or all of them at once on Spark: add --spark")
+    if arguments.aside or arguments.remove or arguments.master:
+        raise Rejected("--aside, --remove and --master are for --spark", hint="add it, or leave them out")
+    (arguments.folder,) = arguments.folder
     opened_folder(arguments.folder)  # before anybody is asked for anything
     if store_url(arguments).partition("://")[0] == "memory":
         text = "memory:// forgets everything when this ends"

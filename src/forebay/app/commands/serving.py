@@ -33,7 +33,7 @@ from forebay.upkeep import Upkeep
 __all__ = ["serve"]
 
 logger: Final = logging.getLogger("forebay.app")
-_SWITCH_SECONDS: Final = 0.0005
+_SWITCH_SECONDS: Final = 0.0001
 """How long a thread waits for the interpreter: SQLite's asks for it several times in a commit, and whoever
 pushes waits for that."""
 

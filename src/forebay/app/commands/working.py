@@ -6,27 +6,23 @@ import importlib
 import logging
 import os
 import sys
-from contextlib import AsyncExitStack, suppress
+from contextlib import AsyncExitStack
 from pathlib import Path
 from typing import Final
 
 import uvloop
-from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from forebay.api.serving import listen
+from forebay.app.commands.beginning import begun
+from forebay.app.commands.numbers_page import NumbersPage
 from forebay.app.logs import set_up_logs
-from forebay.model import Misconfigured, Unavailable, cancel
+from forebay.model import Misconfigured, cancel
 from forebay.work.watching import SettingsFile
 from forebay.work.worker import Worker
 
 __all__ = ["find_worker", "work"]
 
-logger: Final = logging.getLogger("forebay.app")
-_AGAIN_SECONDS: Final = 1.0
 _SWITCH_SECONDS: Final = 0.0005
-"""How long a thread waits for the interpreter; see `serving`."""
+"""How long a thread waits for the interpreter; see `serving`. Longer here, since handlers compute, too."""
 
 
 def work(arguments: argparse.Namespace) -> int:
@@ -70,9 +66,10 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
     """Run it; tells whether handlers were left that would not end."""
     async with AsyncExitStack() as stack:
         if arguments.metrics is not None:
-            await stack.enter_async_context(_Page(worker, arguments.metrics))
+            page = NumbersPage(worker.registry, lambda: worker.trouble, arguments.metrics)
+            await stack.enter_async_context(page)
         worker.handle_signals()
-        await _init(worker)
+        await begun(worker.init, worker.told_to_stop)
         if worker.told_to_stop.is_set():
             return False
         watching = None
@@ -85,54 +82,3 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
         finally:
             await cancel(watching)
     return worker.is_stuck
-
-
-async def _init(worker: Worker) -> None:
-    """Begin as soon as the store is there, unless a signal comes first."""
-    while not worker.told_to_stop.is_set():
-        beginning = asyncio.create_task(worker.init())
-        stopping = asyncio.create_task(worker.told_to_stop.wait())
-        await asyncio.wait([beginning, stopping], return_when=asyncio.FIRST_COMPLETED)
-        await cancel(stopping)
-        if not beginning.done():
-            await cancel(beginning)
-            return
-        error = beginning.exception()
-        if error is None:
-            return
-        if not isinstance(error, Unavailable):
-            raise error
-        logger.warning("the store can't be opened, which is tried again: %s", error)
-        with suppress(TimeoutError):
-            await asyncio.wait_for(worker.told_to_stop.wait(), _AGAIN_SECONDS)
-
-
-class _Page:
-    """`/metrics` and `/healthz` of a worker."""
-
-    def __init__(self, worker: Worker, address: str) -> None:
-        self._worker = worker
-        self._socket = listen(address)
-        application = web.Application(client_max_size=0)
-        application.router.add_get("/metrics", self._metrics)
-        application.router.add_get("/healthz", self._healthz)
-        self._runner = web.AppRunner(application, access_log=None, handle_signals=False)
-
-    async def __aenter__(self) -> None:
-        await self._runner.setup()
-        await web.SockSite(self._runner, self._socket).start()
-        host, port = self._socket.getsockname()[:2]
-        logger.info("numbers are at http://%s:%d/metrics", f"[{host}]" if ":" in host else host, port)
-
-    async def __aexit__(self, *_: object) -> None:
-        await self._runner.cleanup()
-
-    async def _metrics(self, _: web.Request) -> web.Response:
-        registry: CollectorRegistry = self._worker.registry
-        return web.Response(
-            body=generate_latest(registry), headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4}
-        )
-
-    async def _healthz(self, _: web.Request) -> web.Response:
-        trouble = self._worker.trouble
-        return web.Response(text=f"{trouble or 'ok'}\n", status=200 if trouble is None else 503)

@@ -11,7 +11,7 @@ from forebay.app.configuring.faults import Given, misconfigured
 from forebay.app.configuring.reading import Loaded, Reading, read_settings
 from forebay.app.configuring.schema import SETTINGS
 
-__all__ = ["FLAGS", "Flag", "declare_settings", "load_from", "read_from"]
+__all__ = ["FLAGS", "OF_SERVER", "Flag", "declare_settings", "load_from", "read_from"]
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -40,7 +40,13 @@ FLAGS: Final = (
     Flag("--insecure", "server.insecure", "", "listen beyond loopback without API keys"),
     Flag("--log-format", "logging.format", "FORMAT", "auto, json or people"),
     Flag("--log-level", "logging.level", "LEVEL", "debug, info, warning or error"),
+    Flag("--flows", "up.flows", "FILE", "run the flows of this file"),
+    Flag("--flows-metrics", "up.flows_metrics", "HOST:PORT", "where their numbers are"),
+    Flag("--worker", "up.worker", "MODULE:NAME", "run this worker"),
+    Flag("--worker-metrics", "up.worker_metrics", "HOST:PORT", "where its numbers are"),
 )
+OF_SERVER: Final = tuple(flag.name for flag in FLAGS if not flag.path.startswith("up."))
+"""Those that mean something to a server."""
 
 
 def declare_settings(parser: argparse.ArgumentParser, *, only: tuple[str, ...] | None = None) -> None:

@@ -1,0 +1,105 @@
+"""`forebay up` ends when it is told to, also before its server has said a word."""
+
+import signal
+import socket
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from forebay.app.commands.up import Child, _check, _helpers, _look_after, _Up
+from forebay.app.settings import Settings, UpSettings
+from forebay.model import Misconfigured
+
+SILENT = "import time; time.sleep(60)"
+
+
+@pytest.fixture
+def flows(tmp_path: Path) -> Path:
+    """Give a file with a flow."""
+    path = tmp_path / "flows.yaml"
+    path.write_text("flows: [{name: copy, type: TRANSFORM, source: {queue: a}, sink: {queue: b}}]\n")
+    return path
+
+
+@pytest.fixture(autouse=True)
+def signals() -> Iterator[None]:
+    """Put back who hears signals."""
+    kept = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGINT)}
+    yield
+    for number, heard in kept.items():
+        signal.signal(number, heard)
+
+
+def test_a_server_that_does_not_come_up_does_not_hold_up_a_signal(capsys: pytest.CaptureFixture[str]) -> None:
+    server = Child("server", [], said=True)
+    server._command = [sys.executable, "-c", SILENT]
+    running = _Up(server, Settings())
+    waiting = threading.Event()
+    first_line = server.first_line
+
+    def told(ending: threading.Event) -> str:
+        waiting.set()
+        return first_line(ending)
+
+    server.first_line = told  # type: ignore[method-assign]  # to know when it waits
+
+    def tell() -> None:
+        assert waiting.wait(10)
+        signal.raise_signal(signal.SIGTERM)
+
+    teller = threading.Thread(target=tell)
+    teller.start()
+    began = time.monotonic()
+    assert running.run() == 0
+    teller.join()
+    assert time.monotonic() - began < 10
+    assert server.status == -signal.SIGTERM
+    assert capsys.readouterr().out == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "ran", "state"), [(3, 0, "given up"), (1, 0, "waiting"), (3, 99, "waiting")]
+)
+def test_a_helper_that_refuses_to_run_is_not_started_again(status: int, ran: float, state: str) -> None:
+    helper = Child("pipeline", [])
+    helper._command = [sys.executable, "-c", f"raise SystemExit({status})"]
+    _look_after(helper)
+    assert helper.known.state == "running"
+    helper.wait(time.monotonic() + 20)
+    helper.known = helper.known.started(time.monotonic() - ran)
+    _look_after(helper)
+    assert helper.known.state == state
+
+
+def test_flows_without_spark_are_refused_before_anything_starts(
+    flows: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pyspark", None)
+    with pytest.raises(Misconfigured, match=r"flows need Spark; pip install 'forebay\[spark\]'"):
+        _check(Settings(up=UpSettings(flows=str(flows))))
+
+
+def test_helpers_serve_their_numbers_unless_the_address_is_taken(
+    flows: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        address = f"127.0.0.1:{taken.getsockname()[1]}"
+        settings = UpSettings(
+            flows=str(flows), flows_metrics=address, worker="a:b", worker_metrics="127.0.0.1:0"
+        )
+        worker, pipeline = _helpers(Settings(up=settings), "http://127.0.0.1:1")
+    assert worker._command[-2:] == ["--metrics", "127.0.0.1:0"]
+    assert "--metrics" not in pipeline._command
+    assert f"the numbers of the pipeline are not served: can't listen on {address}" in caplog.text
+
+
+def test_flows_that_are_told_another_store_than_the_server_are_refused(flows: Path) -> None:
+    pytest.importorskip("pyspark")
+    flows.write_text(f"store: sqlite:///elsewhere.db\n{flows.read_text()}")
+    settings = Settings(up=UpSettings(flows=str(flows)))
+    with pytest.raises(Misconfigured, match=r"another store than the server: sqlite:///elsewhere\.db"):
+        _check(settings)
