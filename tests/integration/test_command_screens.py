@@ -8,6 +8,7 @@ import pytest
 
 from forebay.app.opening import open_embedded
 from tests.integration.terminal import Terminal
+from tests.servers import FaultProxy, ForebayServer, Verdict
 
 
 @pytest.fixture
@@ -79,17 +80,31 @@ def test_top_on_a_narrow_screen_keeps_one_line_a_queue(tmp_path: Path, store_url
         assert terminal.end() == 0
 
 
-def test_push_shows_a_bar_with_rate_and_ends_full(tmp_path: Path, store_url: str) -> None:
+async def test_push_shows_a_bar_with_rate_and_ends_full(
+    tmp_path: Path, forebay_server: ForebayServer
+) -> None:
     file = tmp_path / "many"
     file.write_bytes(b"".join(b'{"order": %d}\n' % n for n in range(60_000)))
-    with Terminal(
-        ["push", "orders", str(file), "--batch", "500", "--store", store_url], tmp_path
-    ) as terminal:
-        text = terminal.wait_for(lambda text: re.search(r"[1-9]\d?% .*messages, [\d,]+/s", text))
-        assert "━" in text
-        assert terminal.end() == 0
-        assert re.search(r"100% 60,000 messages, [\d,]+/s 0:00:00", terminal.text)
-        assert "60,000 messages are in orders" in terminal.text
+    pushes = 0
+
+    def hold_in_the_middle(chunk: bytes) -> Verdict:
+        nonlocal pushes
+        pushes += chunk.count(b"POST ")
+        if pushes == 60:  # of 120
+            proxy.blackhole()
+        return Verdict.FORWARD
+
+    async with FaultProxy(forebay_server.port) as proxy:
+        proxy.on_client_bytes(hold_in_the_middle)
+        url = f"http://127.0.0.1:{proxy.port}"
+        with Terminal(["push", "bar", str(file), "--batch", "500", "--store", url], tmp_path) as terminal:
+            half = r"[45]\d% [\d,]+ messages, [\d,]+/s"
+            text = await asyncio.to_thread(terminal.wait_for, lambda text: re.search(half, text))
+            assert "━" in text
+            proxy.heal()
+            assert await asyncio.to_thread(terminal.end) == 0
+            assert re.search(r"100% 60,000 messages, [\d,]+/s 0:00:00", terminal.text)
+            assert "60,000 messages are in bar" in terminal.text
 
 
 def test_lines_that_are_typed_go_in_and_an_interrupt_says_how_many(tmp_path: Path, store_url: str) -> None:
