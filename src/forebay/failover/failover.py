@@ -137,7 +137,7 @@ class Failover:
         self._appending = self._appended = self._live = 0
         self._through: dict[FileName, int] = {}
         """Entries that are accounted for, of files whose replay is not over: it may begin anew."""
-        self._flushed = self._failed = self._said_from = 0
+        self._flushed = self._failed = self._asides = self._said_from = 0
         self._say_at = 0.0
         self._disk_fault = ""
         """Why files of the spool can't be read, if that is so."""
@@ -394,6 +394,7 @@ class Failover:
         await self._recover(way, change)
         if self._guard is not None and self._guard.waiting and self.health.is_healthy:
             await way.catch_up()
+        await self._look_aside()
         await self._tidy()
 
     async def _replay_all(self, way: Way, change: int) -> None:
@@ -429,6 +430,7 @@ class Failover:
         async def told(found: Sequence[Found], written: Replayed) -> None:
             nonlocal began, live, seen
             seen += len(found)
+            await self._look_aside()
             if self._is_news(name, seen):
                 self._account(name, found, written)
             await recover()
@@ -445,6 +447,16 @@ class Failover:
         if replayed.refused:
             text = "%d events of %s were refused and set aside, each with its reason; they are tried again"
             logger.error(text, replayed.refused, name)
+
+    async def _look_aside(self) -> None:
+        """Count what was set aside, if there is more of it, and say what could not be read."""
+        reader = self._spool.reader
+        for name, faults in reader.take_faults().items():
+            text = "%d faults of %s can't be replayed and were set aside, each with its reason"
+            logger.error(text, faults, name)
+        if self._asides != reader.asides:
+            self._asides = reader.asides
+            self._failed = await asyncio.to_thread(reader.count_failed)
 
     def _say_progress(self) -> None:
         """Say how far a long replay is, now and then."""
@@ -481,7 +493,6 @@ class Failover:
 
     def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
         self._flushed += replayed.events
-        self._failed += replayed.refused
         entries = [each.entry for each in found if isinstance(each.entry, SpooledBlock)]
         if name in self._before:
             events = sum(map(len, entries))

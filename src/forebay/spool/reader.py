@@ -8,7 +8,8 @@ is returned; a file is removed by `done` and by nothing else. One that a crash l
 finished for lack of room, has its place among the others, and is finished when it is read.
 """
 
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Mapping
 from typing import Final
 
 from forebay.model import Clock, SystemClock
@@ -42,6 +43,9 @@ class Reader:
         self._clock = clock or SystemClock()
         self._usage = usage
         self._left = {name.finished: name for name in left}
+        self._faults: Counter[FileName] = Counter()
+        self.asides = 0
+        """How often something was set aside, for whatever reason: `count_failed` has changed by then."""
 
     def files(self, *prefixes: Prefix) -> list[FileName]:
         """The finished files, oldest first; of certain kinds, if any are named."""
@@ -73,8 +77,8 @@ class Reader:
                 now = self._clock.now()
                 page = scan(file, name, start, events_max=events_max, bytes_max=bytes_max, created_at=now)
                 if page.faults:
-                    keep_faults(self._disk, name, file, page.faults, path=path, now=now)
-                    self._look_aside(name)
+                    fresh = keep_faults(self._disk, name, file, page.faults, path=path, now=now)
+                    self._look_aside(name, fresh)
                 return page
             finally:
                 file.close()
@@ -87,6 +91,7 @@ class Reader:
         """
         with translated("written"):
             keep_refused(self._disk, name, refused, reason, path=str(name), now=self._clock.now())
+            self.asides += 1
             self._look_aside(name)
 
     def done(self, name: FileName, *, failed: bool = False) -> None:
@@ -128,19 +133,30 @@ class Reader:
             names = [name for name in self._disk.list(FAILED) if name.endswith((".buf", ".bad"))]
             return sum(self._count(f"{FAILED}/{name}") for name in names)
 
+    def take_faults(self) -> Mapping[FileName, int]:
+        """Of each file, how many faults were set aside since this was last asked."""
+        taken, self._faults = self._faults, Counter()
+        return taken
+
     def _finish(self, name: FileName) -> bool:
         """Finish a file that was left; whether there is one now."""
         left = self._left[name]
         if str(left) in self._disk.list():  # it isn't where the disk failed after all was done
-            recover_file(self._disk, left, self._clock.now())
+            self._note(name, recover_file(self._disk, left, self._clock.now()).faults)
         del self._left[name]
         if self._usage is not None:
             self._usage.recount()
         return str(name) in self._disk.list()
 
-    def _look_aside(self, name: FileName) -> None:
+    def _look_aside(self, name: FileName, faults: int = 0) -> None:
+        self._note(name, faults)
         if self._usage is not None:
             self._usage.look_aside(name)
+
+    def _note(self, name: FileName, faults: int) -> None:
+        if faults:
+            self._faults[name] += faults
+            self.asides += 1
 
 
 def _path(name: FileName, *, failed: bool) -> str:
