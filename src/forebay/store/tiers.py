@@ -108,9 +108,8 @@ class Tiers:
             except WarmAway:
                 self.fall_back()
                 raise
-        raise Unavailable(
-            f"the warm tier of {self.active.shelf.name} keeps being lost", retry_after_seconds=1.0
-        )
+        text = f"the warm tier of {self.active.shelf.name} was lost, or filled by others, {RETRIES} times"
+        raise Unavailable(f"{text} in a row", retry_after_seconds=1.0)
 
     def fall_back(self) -> None:
         """Go on from this process's own memory while the shared tier can't be reached."""
