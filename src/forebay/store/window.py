@@ -143,7 +143,8 @@ class Window:
         if resumed:
             self.line.wake_next()
             self.lines.wake(None)
-            self.nudge()
+        self._wake_cramped()  # there may be more room
+        self.nudge()
 
     # Handing out
 
@@ -531,6 +532,7 @@ class Window:
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
         """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
         lost = await self._settler.settle(verdicts)
+        self._note_work()
         self._demand()
         return lost
 
@@ -542,7 +544,13 @@ class Window:
     async def conclude(self, plan: Plan, *, again: bool) -> None:
         """The log has all that was planned: so do the shelves from now on."""
         await self._settler.conclude(plan, again=again)
+        self._note_work()
         self._demand()
+
+    def _note_work(self) -> None:
+        """Whoever settles works, and asks this server or another one of those that share the shelf."""
+        if self.tiers.active.warm.shared:
+            self._asked_at = self._elapsed()
 
     async def notice(self) -> None:
         """Take off the shelves what another server has settled."""
@@ -562,8 +570,13 @@ class Window:
         self._full = False
         for _ in partitions:
             self.line.wake(1)
+        self.lines.wake(partitions)
+        self._wake_cramped()
+
+    def _wake_cramped(self) -> None:
+        """There is room on the shelf: who waits for a partition of which it couldn't hold more may look."""
         cramped, self._cramped = self._cramped, {}
-        self.lines.wake({*partitions, *cramped})
+        self.lines.wake(cramped)
 
     def come_due(self, due_at: int, partitions: Collection[str] | None = None) -> None:
         """Something of these partitions (None: of any) comes back at a time; who waits for them may look."""
@@ -627,6 +640,8 @@ class Window:
         )
         self.lines.wake_due(self._clock.now())
         self._arm()
+        if self.line and self.tiers.active.warm.shared:
+            self._held = 0  # what other servers took off isn't counted here: a fill finds out
         self.nudge()
         # On a shared shelf another server may have released something, or freed a partition.
         self.line.wake_next()

@@ -483,6 +483,22 @@ async def test_a_shelf_made_smaller_strands_nothing(store: LogStore) -> None:
     assert count == 250
 
 
+@pytest.mark.parametrize("partition", [None, "p"])
+async def test_a_shelf_made_larger_serves_who_waits_for_room(store: LogStore, partition: str | None) -> None:
+    await store.create_queue("orders", {"in_memory_queue_size": 2, "ordered": partition is not None})
+    await store.put_task("orders", b"a", b"b", partition="o")
+    held = await store.get_task("orders", 2)
+    await store.put_task("orders", b"c", partition="p")
+    waiting = asyncio.create_task(store.get_task("orders", wait_seconds=60, partition=partition))
+    await settled()
+    assert len(held) == 2
+    assert not waiting.done()
+    await store.configure_queue("orders", {"in_memory_queue_size": 3})
+    await settled()
+    assert waiting.done(), "it waits for a tick"
+    assert data(await waiting) == ["c"]
+
+
 async def test_a_dropped_window_keeps_no_bodies(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
