@@ -7,11 +7,13 @@ from datetime import datetime, timedelta
 from typing import Final
 
 from forebay.log.values import Queue
-from forebay.model import LeaseLost, Rejected, check_partition, from_datetime
+from forebay.model import TIME_MAX, LeaseLost, Rejected, check_partition, from_datetime
 
 COUNT_MAX: Final = 10_000
 LISTED_MAX: Final = 5
 """Ids that an error names."""
+DELAY_SECONDS_MAX: Final = TIME_MAX // 1_000_000
+"""What begins later than this, counted from 1970, begins at no time that can be said."""
 
 
 def checked_count(count: int) -> int:
@@ -51,8 +53,8 @@ def checked_begin(
     if start_time is not None and delay is not None:
         raise Rejected("both start_time and delay are given", hint="give one of them")
     seconds = delay.total_seconds() if isinstance(delay, timedelta) else delay
-    if seconds is not None and not 0 <= seconds < float("inf"):
-        raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more")
+    if seconds is not None and not 0 <= seconds <= DELAY_SECONDS_MAX:
+        raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more, and nothing past the year 9999")
     return from_datetime(start_time) if isinstance(start_time, datetime) else start_time, seconds
 
 

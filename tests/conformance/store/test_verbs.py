@@ -161,6 +161,9 @@ async def test_start_time_and_delay_exclude_each_other(store: Store) -> None:
         await store.put_task("orders", b"x", start_time=5, delay=1)
     with pytest.raises(Rejected, match="a delay of -1 seconds"):
         await store.put_task("orders", b"x", delay=-1)
+    for never in (1e12, 1e308, float("inf"), float("nan")):
+        with pytest.raises(Rejected, match="a delay of"):
+            await store.put_task("orders", b"x", delay=never)
     with pytest.raises(Rejected, match="no task to put"):
         await store.put_task("orders")
     assert await stat(store) == (0, 0, 0, 0)
