@@ -59,6 +59,10 @@ FETCH_SECONDS: Final = 5.0
 """How long a taker of a named partition waits for another server to end its fill."""
 FETCH_AGAIN_SECONDS: Final = 0.02
 """How often it tries when it doesn't hear of that."""
+SOON_SECONDS: Final = 0.005
+"""A timer is set for no less."""
+OVERDUE_SECONDS: Final = 0.05
+"""What is due by our clock, and not by that of the log or the tier, is looked at again after so long."""
 LOOKS_A_SECOND: Final = 20
 """How many who wait for a partition may look for what no server announced."""
 LOOKS_MAX: Final = 100
@@ -383,7 +387,10 @@ class Window:
         """Whether the log may have something, and the shelf has room for it."""
         if self._closed or self._drained or self._full or self.queue.settings.paused:
             return False
-        return may_refill(self.mode, self._held, self.shelf.messages_max) or self._may_share()
+        return self._has_room() or self._may_share()
+
+    def _has_room(self) -> bool:
+        return may_refill(self.mode, self._held, self.shelf.messages_max)
 
     def _may_share(self) -> bool:
         """Whether it is time to look for flows behind the one that holds most of the shelf."""
@@ -691,11 +698,14 @@ class Window:
 
     def _arm(self) -> None:
         """Wake up when the next thing is due."""
-        due = self._next_due_at if self.line or self._is_asked() else None
-        times = (due, self._next_expiry, self.lines.next_due_at)
+        wanted = self.line or self._is_asked()
+        if self.is_paused or not self._has_room():
+            wanted = False  # who resumes it, or makes room, looks for what is due
+        times = (self._next_due_at if wanted else None, self._next_expiry, self.lines.next_due_at)
         at = min([t for t in times if t is not None], default=None)
         if at is not None and at != NO_TIME:
-            self._call_later(max(0.005, (at - self._clock.now()) / SECOND))
+            seconds = (at - self._clock.now()) / SECOND
+            self._call_later(max(SOON_SECONDS, seconds) if seconds > 0 else OVERDUE_SECONDS)
 
     def _is_asked(self) -> bool:
         return self._elapsed() - self._asked_at <= IDLE_SECONDS

@@ -499,6 +499,53 @@ async def test_a_shelf_made_larger_serves_who_waits_for_room(store: LogStore, pa
     assert data(await waiting) == ["c"]
 
 
+def rests(store: LogStore, seconds: float) -> bool:
+    """Whether the window does nothing by itself for so long."""
+    (window,) = store._windows.values()
+    return window._timer is None or window._timer.when() >= asyncio.get_running_loop().time() + seconds
+
+
+@pytest.mark.parametrize("reason", ["full", "paused"])
+async def test_what_is_due_and_can_not_be_handed_out_keeps_nobody_busy(
+    store: LogStore, clock: ManualClock, reason: str
+) -> None:
+    await store.create_queue("orders", {"in_memory_queue_size": 2})
+    await store.put_task("orders", b"a", b"b", b"c")
+    first = await store.get_task("orders", 2)
+    await store.retry_task(first[:1], delay=1)
+    held = [*first[1:], *await store.get_task("orders")]
+    if reason == "paused":
+        await store.pause("orders")
+        await store.done_task(held[:1])
+    waiting = asyncio.create_task(store.get_task("orders", wait_seconds=60))
+    await settled()
+    clock.advance(seconds=2)
+    await store.tick()
+    await settled()
+    assert rests(store, 0.5)
+    await store.done_task(held[1:])
+    await store.resume("orders")
+    await settled()
+    assert data(await waiting) == ["a"]
+
+
+async def test_what_is_due_by_our_clock_alone_keeps_nobody_busy(log: MemoryLog, clock: ManualClock) -> None:
+    ahead = ManualClock(BEGIN)
+    async with LogStore(log, clock=ahead) as store:
+        await store.create_queue("orders")
+        await store.put_task("orders", b"a")
+        await store.retry_task(await store.get_task("orders"), delay=10)
+        waiting = asyncio.create_task(store.get_task("orders", wait_seconds=60))
+        ahead.advance(seconds=20)
+        await settled()
+        await store.tick()
+        await settled()
+        assert rests(store, 0.02)
+        clock.advance(seconds=20)
+        await store.tick()
+        assert data(await waiting) == ["a"]
+
+
 async def test_a_dropped_window_keeps_no_bodies(store: LogStore) -> None:
     await store.create_queue("orders")
     await store.put_task("orders", b"a", b"b")
