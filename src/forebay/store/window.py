@@ -379,8 +379,8 @@ class Window:
 
     def _demand(self) -> None:
         """Fill in the background if there is a use for it."""
-        ahead = self._held < AHEAD * self.shelf.messages_max and self._is_asked()
-        if (ahead or self.line or self._may_share()) and self._may_fill():
+        ahead = self._held < AHEAD * self.shelf.messages_max or self._may_share()
+        if (self.line or (ahead and self._is_asked())) and self._may_fill():
             self._start_fill()
 
     def _may_fill(self) -> bool:

@@ -245,13 +245,15 @@ async def test_closing_hands_out_nothing_more(log: MemoryLog, clock: ManualClock
     assert await log.owners() == []
 
 
+@pytest.mark.parametrize("limit", [100, 2], ids=["roomy", "full of one flow"])
 async def test_an_idle_group_gives_back_what_is_ready_once(
-    store: LogStore, log: MemoryLog, clock: ManualClock
+    store: LogStore, log: MemoryLog, clock: ManualClock, limit: int
 ) -> None:
-    await store.create_queue("orders")
-    await store.put_task("orders", b"a", b"b")
+    await store.create_queue("orders", {"in_memory_queue_size": limit})
+    await store.put_task("orders", *[b"x"] * 5)
     await store.done_task(await store.get_task("orders"))
-    assert await counts(log) == (1, 0)
+    await settled()
+    assert await counts(log) == (min(4, limit), 0)
     clock.advance(seconds=31)
     await store.tick()
     await settled()
