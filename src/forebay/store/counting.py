@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from contextlib import nullcontext
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 
 from forebay.log.seam import Log
@@ -12,7 +12,8 @@ from forebay.model import Flow, flow_reading
 from forebay.store.hysteresis import Mode
 from forebay.store.values import FlowStat, GroupState, QueueStat, Running, StoreStats
 from forebay.store.window import Window
-from forebay.warm.values import Shelf, ShelfStats
+from forebay.warm.seam import Warm, WarmAway
+from forebay.warm.values import Leased, Shelf, ShelfStats
 
 
 def count_tasks(stats: Stats) -> StoreStats:
@@ -46,10 +47,11 @@ class _Count:
 
 
 async def count_flows(
-    log: Log, queue: Queue, group: Group, shelf: Shelf, window: Window | None
+    log: Log, queue: Queue, group: Group, shelf: Shelf, window: Window | None, *, shared: Warm | None
 ) -> tuple[list[FlowStat], GroupState]:
     """One group: what its shelves hold, and what the log has beside, by flow; nothing moves in between.
 
+    Where nobody has asked this process for tasks, it sees what is on the shelf of a tier that servers share.
     What a group has that is itself a flow waits for that one, whatever its messages say.
     """
     counts: dict[Flow, _Count] = {}
@@ -58,6 +60,9 @@ async def count_flows(
     async with nullcontext() if window is None else window.still:
         if window is not None:
             held = await window.stats()
+        elif shared is not None:
+            with suppress(WarmAway):
+                held = [await shared.stats(shelf)]
         cold = await log.flows(group)
     for stats in held:
         for found in stats.flows:
@@ -93,12 +98,12 @@ async def count_flows(
     ], state
 
 
-async def list_running(windows: Sequence[Window], limit: int) -> list[Running]:
-    """What is out with workers, longest first."""
+def list_running(out: Sequence[tuple[Queue, Group, Sequence[Leased]]], limit: int) -> list[Running]:
+    """What is out with workers of groups, longest first."""
     found = [
         Running(
-            queue=window.queue.name,
-            group=window.group.name,
+            queue=queue.name,
+            group=group.name,
             flow=piece.parcel.flow,
             first=piece.parcel.first + piece.offsets()[0],
             count=len(piece.places),
@@ -107,8 +112,8 @@ async def list_running(windows: Sequence[Window], limit: int) -> list[Running]:
             since=piece.since,
             deadline=piece.deadline,
         )
-        for window in windows
-        for piece in await window.running(limit)
+        for queue, group, pieces in out
+        for piece in pieces
     ]
     found.sort(key=lambda r: (r.since, r.first))
     return found[:limit]

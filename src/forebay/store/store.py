@@ -646,14 +646,14 @@ class LogStore:
         found = [one for one in await self.log.groups(held) if one.name == group]
         return await self._out(held, found[0]) if found else ()
 
-    async def _out(self, queue: Queue, group: Group) -> Sequence[Leased]:
-        """All that is out with workers of a group, as far as this process can know."""
+    async def _out(self, queue: Queue, group: Group, limit: int | None = None) -> Sequence[Leased]:
+        """What is out with workers of a group, longest first, as far as this process can know."""
         shelf, window = self._shelf(queue, group), self._windows.get((queue.number, group.name))
         if window is not None:
-            return await window.running(shelf.messages_max)
+            return await window.running(limit or shelf.messages_max)
         if self._shared is not None:
             with suppress(WarmAway):
-                return await self._shared.running(shelf, shelf.messages_max)
+                return await self._shared.running(shelf, limit or shelf.messages_max)
         return ()
 
     async def flow_stats(self) -> FlowStats:
@@ -663,14 +663,18 @@ class LogStore:
             for group in await self.log.groups(queue):
                 window = self._windows.get((queue.number, group.name))
                 shelf = self._shelf(queue, group)
-                rows, state = await count_flows(self.log, queue, group, shelf, window)
+                rows, state = await count_flows(self.log, queue, group, shelf, window, shared=self._shared)
                 flows.extend(rows)
                 states.append(state)
         return FlowStats(at, flows, states)
 
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
-        return await list_running(list(self._windows.values()), limit)
+        groups = [(window.queue, window.group) for window in self._windows.values()]
+        if self._shared is not None:  # other servers' workers too
+            queues = await self.log.queues()
+            groups = [(queue, group) for queue in queues for group in await self.log.groups(queue)]
+        return list_running([(*one, await self._out(*one, limit)) for one in groups], limit)
 
     # Whole blocks, for programs that move many at once
 

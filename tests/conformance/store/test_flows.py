@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from forebay.model import Flow, Message
 from forebay.store.seam import Store
+from forebay.store.values import GroupState
 from tests.conformance.steps import SECOND
 from tests.conformance.store.rigs import StoreRig
 
@@ -15,6 +16,11 @@ FAST_FLOW, SLOW_FLOW = Flow("fast", "TRANSFORM", "load"), Flow("slow", "DATA_SIN
 async def rows(store: Store) -> dict[Flow, tuple[int, int, int, int | None]]:
     stats = await store.flow_stats()
     return {s.flow: (s.warm, s.cold, s.taken, s.oldest_at) for s in stats.flows}
+
+
+async def state(store: Store) -> GroupState:
+    (found,) = (await store.flow_stats()).groups
+    return found
 
 
 async def test_warm_and_cold_are_counted_by_flow(rig: StoreRig) -> None:
@@ -79,6 +85,17 @@ async def test_running_tasks_say_who_and_since_when(rig: StoreRig) -> None:
     assert running[0].deadline == begin + 60 * SECOND
     await store.done_task(first)
     assert [r.worker for r in await store.running()] == ["two"]
+
+
+async def test_servers_that_share_a_tier_tell_the_same(shared_rig: StoreRig) -> None:
+    store, other = shared_rig.store, await shared_rig.open()
+    await store.create_queue("orders", {"in_memory_queue_size": 10})
+    await store.put_task("orders", *[b"x"] * 30, headers=SLOW)
+    await store.get_task("orders", 4, worker="one")
+    assert await rows(other) == await rows(store)
+    assert (await rows(other))[SLOW_FLOW][:3] == (6, 20, 4)
+    assert (await state(other)).messages == (await state(store)).messages == 10
+    assert await other.running() == await store.running() != []
 
 
 async def test_flows_are_served_in_turn(store: Store) -> None:
