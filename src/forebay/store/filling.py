@@ -276,7 +276,8 @@ class _Work:
         blocks: dict[int, Block] = {}
         parcels = []
         for parcel in noted:
-            if len(parcel) > self._tier.shelf.messages_max or parcel.size > self._tier.shelf.bytes_max:
+            too_large = len(parcel) > 1 and parcel.size > self._tier.shelf.bytes_max
+            if too_large or len(parcel) > self._tier.shelf.messages_max:
                 # The limits were lowered. It is cut anew once that costs nobody a lease.
                 if self._held:
                     break

@@ -124,7 +124,7 @@ class _Contents:
             parcel.block is not None
             and (before is None or before == parcel.key)
             and self.messages + len(parcel) <= self.shelf.messages_max
-            and self.bytes + parcel.size <= self.shelf.bytes_max
+            and (self.bytes + parcel.size <= self.shelf.bytes_max or self._must_come(parcel))
         ):
             if lane.noted.pop(parcel.key, None) is not None:
                 self._count_noted(parcel.flow, -1)
@@ -135,6 +135,10 @@ class _Contents:
             self._count_noted(parcel.flow, 1)
         lane.noted[parcel.key] = stub
         return stub
+
+    def _must_come(self, parcel: Parcel) -> bool:
+        """Whether it is one message with more bytes than the shelf may have, that will never fit better."""
+        return len(parcel) == 1 and not self.messages
 
     def _count_noted(self, flow: Flow, change: int) -> None:
         self.noted_flows[flow] = self.noted_flows.get(flow, 0) + change

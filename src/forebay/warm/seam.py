@@ -2,7 +2,8 @@
 
 What every implementation promises:
 
-- A shelf never holds more than its limits, in messages and in bytes, whoever offers at the same time.
+- A shelf never holds more than its limits, in messages and in bytes, whoever offers at the same time; but for
+  one message that has more bytes than all of it may have, which it holds alone.
 - A message is at most once on a shelf: ready, leased or noted.
 - A lease has one holder. It is lost when its deadline passes, and when its epoch ends.
 - An unordered shelf hands out the oldest first, by start time and then by id; where several flows wait,

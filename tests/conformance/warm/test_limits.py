@@ -40,6 +40,18 @@ async def test_the_last_byte_that_fits_is_taken_and_the_next_is_noted(rig: WarmR
     assert (stats.messages, stats.bytes) == (2, 2_000)
 
 
+async def test_a_message_larger_than_the_shelf_is_held_alone(rig: WarmRig) -> None:
+    large = parcel_of(2, size=2_001, flow=B)
+    epoch = await started(rig.warm, PLAIN, parcel_of(1, flow=A))
+    assert await fill(rig.warm, PLAIN, epoch, large, parcel_of(3, 2, size=2_001, flow=C)) == [2, 3]
+    await rig.warm.finish(PLAIN, wanted_of(await take(rig.warm, PLAIN, epoch, 1)))
+    assert await fill(rig.warm, PLAIN, epoch, large, parcel_of(4, size=1, flow=A)) == [4]
+    stats = await rig.warm.stats(PLAIN)
+    assert (stats.messages, stats.bytes) == (1, 2_001)
+    await rig.warm.finish(PLAIN, wanted_of(await take(rig.warm, PLAIN, epoch, 1)))
+    assert (await rig.warm.stats(PLAIN)).bytes == 0
+
+
 async def test_what_is_out_still_takes_room_until_it_is_finished(rig: WarmRig) -> None:
     epoch = await started(rig.warm, PLAIN, parcel_of(1, 20))
     out = await take(rig.warm, PLAIN, epoch, 20)

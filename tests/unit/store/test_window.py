@@ -11,7 +11,7 @@ import pytest
 
 from forebay.log.memory import MemoryLog
 from forebay.log.values import DeadLetter, Deferral, Group, Settlement
-from forebay.model import Flow, LeaseLost, ManualClock, Rejected, Unavailable, UnknownGroup
+from forebay.model import Flow, LeaseLost, Limits, ManualClock, Rejected, Unavailable, UnknownGroup
 from forebay.store.store import LogStore
 from forebay.store.tier import Tier
 from forebay.store.values import Retry, Task
@@ -499,6 +499,20 @@ async def test_a_shelf_made_larger_serves_who_waits_for_room(store: LogStore, pa
     await settled()
     assert waiting.done(), "it waits for a tick"
     assert data(await waiting) == ["c"]
+
+
+async def test_a_message_larger_than_the_shelf_is_handed_out_in_its_turn(clock: ManualClock) -> None:
+    log = MemoryLog(clock=clock, limits=Limits(message_bytes_max=4 << 20))
+    async with LogStore(log, clock=clock) as store:
+        await store.create_queue("orders", {"in_memory_queue_bytes": 1 << 20})
+        for size in (1, 3 << 20, 2 << 20, 2):
+            await store.put_task("orders", bytes(size))
+        sizes = []
+        while tasks := await store.get_task("orders", 10):
+            assert len(tasks) == 1 or sum(len(task.data) for task in tasks) <= 1 << 20
+            sizes += [len(task.data) for task in tasks]
+            await store.done_task(tasks)
+        assert sizes == [1, 3 << 20, 2 << 20, 2]
 
 
 def rests(store: LogStore, seconds: float) -> bool:

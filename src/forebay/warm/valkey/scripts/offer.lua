@@ -47,7 +47,9 @@ for i = 7, #ARGV, 3 do
   local before = first_noted(lane)
   open_lane(lane)
   if body ~= '' and (not before or before == parcel)
-    and messages + count <= messages_max and bytes + slip[SIZE] <= bytes_max then
+    and messages + count <= messages_max
+    -- One message that has more bytes than the shelf may have comes to an empty one: it will never fit better.
+    and (bytes + slip[SIZE] <= bytes_max or (count == 1 and messages == 0)) then
     if before then
       unnote(parcel, slip, lane)
     end
