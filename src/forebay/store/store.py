@@ -63,7 +63,7 @@ from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tail
-from forebay.store.tickets import check_once, check_reason
+from forebay.store.tickets import check_apart, check_once, check_reason
 from forebay.store.tiers import SECOND
 from forebay.store.transacting import Transaction
 from forebay.store.values import (
@@ -450,12 +450,15 @@ class LogStore:
         What is buried has the reason given here, unless it is a `Burial` with one of its own.
         """
         ballot = Ballot(self._worker)
+        done, retry, bury, release = list(done), list(retry), list(bury), list(release)
         ballot.done(done)
         for item in retry:
             ballot.retry(item)
         for task in bury:
             ballot.bury(task, reason)
         ballot.release(release)
+        buried = [item.task if isinstance(item, Burial) else item for item in bury]
+        check_apart(done, [item.task for item in retry], buried, release)
         lost: list[int] = []
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))

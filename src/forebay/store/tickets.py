@@ -78,6 +78,19 @@ def check_once(tasks: Sequence[Task | Ticket]) -> None:
         seen.add(key)
 
 
+def check_apart(*outcomes: Sequence[Task | Ticket]) -> None:
+    """Raise Rejected where a task has two outcomes; all of them are known to be tasks."""
+    kinds = [tasks for tasks in outcomes if tasks]
+    if len(kinds) < 2:  # noqa: PLR2004 - by far the most frequent, and nothing to compare
+        return
+    seen: set[tuple[int, int]] = set()
+    for tasks in kinds:
+        said = {(task.lease.group, task.id) for task in tasks}
+        if both := seen & said:
+            raise Rejected(f"task {min(both)[1]} has two outcomes", hint="say once what became of it")
+        seen |= said
+
+
 def check_time(moment: object, what: str) -> None:
     """Raise Rejected unless it is a time."""
     if type(moment) is not int or not 0 <= moment <= TIME_MAX:

@@ -233,6 +233,17 @@ async def test_done_of_a_mixed_batch_settles_each_on_its_own(store: Store) -> No
     await store.done_task(tasks[5:6])
 
 
+async def test_a_task_has_one_outcome(store: Store) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a", b"b")
+    a, b = await store.get_task("orders", 2)
+    for outcomes in ({"release": [b, a]}, {"bury": [a]}, {"retry": [Retry(a, 0)]}):
+        with pytest.raises(Rejected, match=f"task {a.id} has two outcomes"):
+            await store.settle(done=[a], **outcomes)
+    assert await stat(store) == (2, 0, 2, 0)
+    await store.settle(done=[a, a], retry=[Retry(b, 0)])
+
+
 async def test_a_late_done_is_a_conflict_and_changes_nothing(rig: StoreRig) -> None:
     store = rig.store
     await store.create_queue("orders")
