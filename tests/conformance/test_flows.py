@@ -1,11 +1,11 @@
-"""Flows: what a group has not claimed, by what its headers say, counted exactly."""
+"""Flows: what a group has not claimed, or what came back, by what its headers say, counted exactly."""
 
 import pytest
 
-from forebay.log.values import Append, Group, Queue, Room
+from forebay.log.values import Append, Death, Deferral, FlowCount, Group, Queue, Room
 from forebay.model import Flow, Message, UnknownGroup
 from tests.conformance.rigs import DAY, Rig
-from tests.conformance.steps import drain, finish, push, take
+from tests.conformance.steps import bits, defer, drain, finish, push, take, take_one
 
 DAILY = Flow("daily", "batch", "load")
 HOURLY = Flow("hourly", "batch", "load")
@@ -113,6 +113,49 @@ async def test_lanes_are_counted_each_from_its_own_place(rig: Rig) -> None:
     assert await counted(rig, group) == {DAILY: 3, HOURLY: 6}
     await rig.log.claim(group, "owner", Room(4))
     assert await counted(rig, group) == {DAILY: 2, HOURLY: 3}
+
+
+async def test_what_came_back_and_is_due_is_counted_again(rig: Rig, place: tuple[Queue, Group]) -> None:
+    queue, group = place
+    began = rig.clock.now()
+    await push_flows(rig, queue, DAILY, DAILY)
+    await push_flows(rig, queue, NONE)
+    await push_flows(rig, queue, HOURLY, DAILY, HOURLY, NONE)
+    claims = await take(rig.log, group)
+    assert await rig.log.flows(group) == []
+    mixed = claims[-1]
+    later = Deferral(2, began, 1, began, 1)
+    await rig.log.commit(settlements=[mixed.settle(done=bits(mixed, 0), deferred=(later,))])
+    assert await counted(rig, group) == {HOURLY: 1}
+    rig.clock.advance(seconds=5)
+    await rig.log.retire("owner")
+    assert await counted(rig, group) == {NONE: 2, DAILY: 3, HOURLY: 1}
+    assert {c.oldest_at for c in await rig.log.flows(group)} == {began}
+
+
+async def test_what_is_deferred_is_counted_when_it_is_due(rig: Rig, place: tuple[Queue, Group]) -> None:
+    queue, group = place
+    await push_flows(rig, queue, HOURLY, DAILY)
+    claim = await take_one(rig.log, group)
+    due_at = rig.clock.now() + 1_000_000
+    await defer(rig.log, claim, due_at, attempts=1)
+    assert await rig.log.flows(group) == []
+    rig.clock.advance(seconds=2)
+    assert await rig.log.flows(group) == [FlowCount(DAILY, 1, due_at), FlowCount(HOURLY, 1, due_at)]
+
+
+async def test_a_letter_that_is_handed_out_again_is_counted(rig: Rig, place: tuple[Queue, Group]) -> None:
+    queue, group = place
+    await push_flows(rig, queue, HOURLY, DAILY)
+    claim = await take_one(rig.log, group)
+    dead = Death(1, "bad", 1, labelled(DAILY))
+    await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0), dead=(dead,))])
+    assert await rig.log.flows(group) == []
+    await rig.log.redrive(group, [claim.first + 1])
+    assert await counted(rig, group) == {DAILY: 1}
+    rig.clock.advance(seconds=20 * DAY)
+    await rig.log.trim()
+    assert await counted(rig, group) == {DAILY: 1}, "its block is gone, and it isn't"
 
 
 async def test_duplicates_are_not_counted(rig: Rig) -> None:

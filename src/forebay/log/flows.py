@@ -2,15 +2,18 @@
 
 The column is nothing where no message of the block has a flow; otherwise a msgpack array of
 [name, type, action, count], sorted, whose counts add up to the block's. Equal columns are counted
-together, so a log groups by it and reads no body, but for a block that the cursor cuts.
+together, so a log groups by it and reads no body, but for a block that the cursor cuts, and for what came
+back of a block with several flows.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import msgspec
 
 from forebay.log.values import FlowCount
-from forebay.model import Block, Corrupt, Flow, decode, flow_counts
+from forebay.model import Block, Corrupt, Flow, bitmap, decode, flow_counts, flow_of
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
@@ -29,11 +32,31 @@ class FlowGroup(msgspec.Struct, frozen=True):
     cut: int | None = None
 
 
+class Returned(msgspec.Struct, frozen=True):
+    """A claim that nobody has, of a block with several flows, or with a body of its own: a dead letter's."""
+
+    block: tuple[int, bool]
+    """What tells the body from others: an id, and whether it is a letter's."""
+    begin: int
+    """Where it begins in its block."""
+    count: int
+    done: bytes
+    since: int
+    """When its messages became available."""
+
+    def left(self) -> list[int]:
+        """The places of messages in their block that are not finished."""
+        done = self.done or bitmap.empty(self.count)
+        return [self.begin + o for o in bitmap.indexes(bitmap.minus(bitmap.full(self.count), done))]
+
+
 class FlowTally:
     """Adds up flows."""
 
     def __init__(self) -> None:
         self._counts: dict[Flow, tuple[int, int]] = {}
+        self._bodies: dict[tuple[int, bool], Sequence[Flow]] = {}
+        """The flows of messages in blocks of which something came back; nothing of one that can't be read."""
 
     def add(self, flow: Flow, count: int, appended_at: int) -> None:
         """Count messages of a block."""
@@ -58,6 +81,23 @@ class FlowTally:
         for flow, count in _rest(body, unclaimed).items():
             self.add(flow, count, appended_at)
 
+    def add_alike(self, flows: bytes | None, count: int, since: int) -> None:
+        """Count what came back of blocks that have one flow, or none."""
+        name, type_, action, _ = ("", "", "", 0) if flows is None else _decode(flows)[0]
+        self.add(Flow(name, type_, action), count, since)
+
+    def knows(self, claim: Returned) -> bool:
+        """Whether the body of its block was given before."""
+        return claim.block in self._bodies
+
+    def add_returned(self, claim: Returned, body: bytes = b"") -> None:
+        """Count what came back, by a body that is given or known; what can't be read has no flow."""
+        if claim.block not in self._bodies:
+            self._bodies[claim.block] = _flows_in(body)
+        flows = self._bodies[claim.block]
+        for place in claim.left():
+            self.add(flows[place] if flows else Flow(), 1, claim.since)
+
     def counts(self) -> list[FlowCount]:
         """What was counted, by flow."""
         return [FlowCount(flow, *counted) for flow, counted in sorted(self._counts.items())]
@@ -76,3 +116,11 @@ def _rest(body: bytes, unclaimed: int) -> dict[Flow, int]:
     except Corrupt:
         return {Flow(): unclaimed}
     return flow_counts(block.slice(len(block) - unclaimed, len(block)))
+
+
+def _flows_in(body: bytes) -> Sequence[Flow]:
+    try:
+        block: Block = decode(body)
+    except Corrupt:
+        return ()
+    return [flow_of(headers) for headers in block.headers()]

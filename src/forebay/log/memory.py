@@ -33,7 +33,7 @@ from forebay.log.claiming import (
     unknown_group,
 )
 from forebay.log.finding import OUTCOMES_MAX, has, is_about, soonest
-from forebay.log.flows import FlowTally
+from forebay.log.flows import FlowTally, Returned
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, resolve
 from forebay.log.marking import Marking
@@ -921,6 +921,11 @@ class MemoryLog:
                     tally.add(flow, 1, block.appended_at)
             elif left:
                 tally.add_body(block.body, left, block.appended_at)
+        now = self._clock.now()
+        for c in self._deferred(group, None):
+            if c.due_at <= now and self._has_block(c):
+                key, begin = (c.block.last, c.letter is not None), c.first - c.block.first
+                tally.add_returned(Returned(key, begin, c.count, c.done, c.start_time), c.block.body)
         return tally.counts()
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:

@@ -370,10 +370,11 @@ class Log(Protocol):
         ...
 
     async def flows(self, group: Group) -> list[FlowCount]:
-        """What a group has not claimed yet, by flow; messages without one come under `Flow()`.
+        """What a group has not claimed yet, or what came back, is due and with nobody, by flow.
 
-        Costs as much as there are unclaimed blocks, not messages. Blocks from before flows were
-        counted have none; so has the rest of a block that was claimed in part and can't be read.
+        Messages without one come under `Flow()`. Costs as much as there are unclaimed blocks, and claims that
+        nobody has; not messages. Blocks from before flows were counted have none; so has the rest of a block
+        that was claimed in part, or came back, and can't be read.
         """
         ...
 

@@ -87,6 +87,22 @@ async def test_running_tasks_say_who_and_since_when(rig: StoreRig) -> None:
     assert [r.worker for r in await store.running()] == ["two"]
 
 
+async def test_what_came_back_and_is_not_on_the_shelf_is_cold(rig: StoreRig) -> None:
+    store = rig.store
+    await store.create_queue("orders", {"in_memory_queue_size": 10})
+    await store.put_task("orders", *[b"x"] * 30, headers=SLOW)
+    for _ in range(3):
+        await store.retry_task(await store.get_task("orders", 10), delay=5)
+    assert (await store.flow_stats()).flows == []
+    rig.clock.advance(seconds=6)
+    assert [(s.flow, s.warm + s.cold) for s in (await store.flow_stats()).flows] == [(SLOW_FLOW, 30)]
+    await store.get_task("orders", 2)
+    assert (await rows(store))[SLOW_FLOW][:3] == (8, 20, 2)
+    store = await rig.crash()
+    found = (await rows(store))[SLOW_FLOW]
+    assert sum(found[:3]) == 30
+
+
 async def test_servers_that_share_a_tier_tell_the_same(shared_rig: StoreRig) -> None:
     store, other = shared_rig.store, await shared_rig.open()
     await store.create_queue("orders", {"in_memory_queue_size": 10})

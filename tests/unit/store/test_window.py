@@ -1,4 +1,7 @@
-"""Races of a window, with the real store on a log whose answers a test can hold back, lose or refuse."""
+"""Races of a window, with the real store on a log whose answers a test can hold back, lose or refuse.
+
+It is long because every race needs its own steps, and all share the means to hold a log up.
+"""
 
 from __future__ import annotations
 

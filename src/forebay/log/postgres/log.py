@@ -566,7 +566,7 @@ class PostgresLog:
         ]
 
     async def flows(self, group: Group) -> list[FlowCount]:
-        return await flows(self._database, SQL, group)
+        return await flows(self._database, SQL, group, self._now())
 
     async def spans(
         self,

@@ -374,6 +374,28 @@ SELECT flows, count(*), sum(last + 1 - greatest(position, last + 1 - count))::bi
     CASE WHEN last - count + 1 < position THEN last END AS cut
 FROM unclaimed GROUP BY flows, cut
 
+-- name: returned_flows
+-- Claims that are due and with nobody: of blocks with the same flow together, or alone where there are several.
+-- The column is an array, and 0x91 begins one of one element.
+SELECT b.flows, sum(c.count - bit_count(c.done))::bigint, min(c.start_time),
+    CASE WHEN c.letter IS NOT NULL OR substr(b.flows, 1, 1) <> '\x91' THEN c.token END AS alone
+FROM forebay.claim AS c
+LEFT JOIN forebay.block AS b ON b.last = c.block_last AND b.appended_at = c.block_at
+WHERE c.grp = $1 AND c.owner IS NULL AND c.due_at <= (SELECT coalesce($2, forebay.now_us()))
+    AND (b.last IS NOT NULL OR c.letter IS NOT NULL)
+GROUP BY b.flows, alone
+
+-- name: returned_claims
+SELECT coalesce(c.letter, c.block_last), c.letter IS NOT NULL,
+    CASE WHEN c.letter IS NULL THEN c.first - (b.last - b.count + 1) ELSE 0 END,
+    c.count, c.done, c.start_time, c.block_at
+FROM forebay.claim AS c
+LEFT JOIN forebay.block AS b ON b.last = c.block_last AND b.appended_at = c.block_at
+WHERE c.token = ANY ($1)
+
+-- name: letter_body
+SELECT body FROM forebay.dead_letter WHERE grp = $1 AND message_id = $2
+
 -- name: lane_group
 SELECT q.ordered, q.floor, g.start
 FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue WHERE g.number = $1

@@ -377,7 +377,7 @@ class SqliteLog:
         return await self._read(lambda tx: reading.quarantined(tx, queue))
 
     async def flows(self, group: Group) -> list[FlowCount]:
-        return await self._read(lambda tx: reading.flows(tx, group))
+        return await self._read(lambda tx: reading.flows(tx, group, self._clock.now()))
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
         check_lanes(limit)

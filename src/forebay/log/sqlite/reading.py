@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from forebay.log.claiming import Space, decode_outcome
-from forebay.log.flows import FlowGroup, FlowTally
+from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.sqlite.catalogue import (
     GroupRow,
     QueueRow,
@@ -76,8 +76,8 @@ def quarantined(tx: Transaction, queue: Queue) -> list[StoredBlock]:
     return [StoredBlock(*row) for row in rows]
 
 
-def flows(tx: Transaction, group: Group) -> list[FlowCount]:
-    """Count what a group has not claimed by flow, and read what it has claimed in part."""
+def flows(tx: Transaction, group: Group, now: int) -> list[FlowCount]:
+    """Count what a group has not claimed, or what came back, by flow; read what it has claimed in part."""
     state, tally = live_group(tx, group), FlowTally()
     end = end_id(group.queue)
     if live_queue(tx, group.queue).queue.settings.ordered:
@@ -89,7 +89,22 @@ def flows(tx: Transaction, group: Group) -> list[FlowCount]:
             block = tx.row("block", found.cut)
             assert block is not None, "a block that was there a moment ago"
             tally.add_body(block[-1], found.unclaimed, found.oldest_at)
+    for column, count, since, alone in list(tx.rows("returned_flows", group.number, now)):
+        if alone is None:
+            tally.add_alike(column, count, since)
+        else:
+            _add_returned(tx, group, tally, alone)
     return tally.counts()
+
+
+def _add_returned(tx: Transaction, group: Group, tally: FlowTally, token: int) -> None:
+    row = tx.row("returned_claim", token)
+    assert row is not None, "a claim that was there a moment ago"
+    key, is_letter, *rest = row
+    claim, body = Returned((key, bool(is_letter)), *rest), None
+    if not tally.knows(claim):
+        body = tx.row("letter_body", group.number, key) if is_letter else tx.row("block", key)
+    tally.add_returned(claim, body[-1] if body is not None else b"")
 
 
 def lanes(tx: Transaction, group: Group, after: str | None, limit: int) -> list[LaneStats]:

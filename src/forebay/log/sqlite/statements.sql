@@ -611,6 +611,27 @@ SELECT
     CASE WHEN last - count + 1 < position THEN last END AS cut
 FROM unclaimed GROUP BY flows, cut
 
+-- name: returned_flows
+-- Claims that are due and with nobody: of blocks with the same flow together, or alone where there are several.
+-- The column is an array, and 0x91 begins one of one element.
+SELECT
+    b.flows, sum(c.remaining), min(c.start_time),
+    CASE WHEN c.letter IS NOT NULL OR substr(b.flows, 1, 1) <> x'91' THEN c.token END AS alone
+FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2 AND (b.last IS NOT NULL OR c.letter IS NOT NULL)
+GROUP BY b.flows, alone
+
+-- name: returned_claim
+SELECT
+    coalesce(c.letter, c.block_last), c.letter IS NOT NULL,
+    CASE WHEN c.letter IS NULL THEN c.first - (b.last - b.count + 1) ELSE 0 END,
+    c.count, coalesce(c.done, x''), c.start_time
+FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+WHERE c.token = ?1
+
+-- name: letter_body
+SELECT body FROM dead_letter WHERE group_number = ?1 AND message_id = ?2
+
 -- Records
 
 -- name: record

@@ -29,7 +29,7 @@ from forebay.log.claiming import (
     recalled,
 )
 from forebay.log.finding import OUTCOMES_MAX, is_about
-from forebay.log.flows import FlowGroup, FlowTally
+from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.marking import Marking
 from forebay.log.records import check_keys, check_records, check_scan, prefix_end
@@ -493,10 +493,17 @@ class TarantoolLog:
 
     async def flows(self, group: Group) -> list[FlowCount]:
         tally = FlowTally()
-        for flows, blocks, unclaimed, oldest_at, cut, body in await self._of(group, "flows", group.number):
+        unclaimed_rows, returned_rows = await self._of(group, "flows", group.number, self._now())
+        for flows, blocks, unclaimed, oldest_at, cut, body in unclaimed_rows:
             column = None if flows is None else raw(flows)
             if not tally.add_group(FlowGroup(column, blocks, unclaimed, oldest_at, cut)):
                 tally.add_body(raw(body), unclaimed, oldest_at)
+        for flows, remaining, since, key, is_letter, begin, count, done, body in returned_rows:
+            if key is None:
+                tally.add_alike(None if flows is None else raw(flows), remaining, since)
+            else:
+                bits = b"" if done is None else raw(done)
+                tally.add_returned(Returned((key, is_letter), begin, count, bits, since), raw(body))
         return tally.counts()
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:

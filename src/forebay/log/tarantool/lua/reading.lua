@@ -94,7 +94,48 @@ local function count_lanes(group, count)
     end
 end
 
-log.verb('flows', function(group_number)
+-- What is due and with nobody: of blocks with the same flow together; alone, what is of a dead letter, or of a
+-- block with several flows, whose body comes once. The column is an array, and 0x91 begins one of one element.
+local function count_returned(group, now)
+    local alike, rows, known_bodies = {}, {}, {}
+
+    local function add_alone(claim, key, begin, body)
+        table.insert(rows, {
+            box.NULL, claim.remaining, claim.start_time, key, claim.letter ~= nil, begin, claim.count,
+            log.maybe(claim.done), body,
+        })
+    end
+
+    for _, claim in space.claim.index.due:pairs({group.number, box.NULL}, {iterator = 'EQ'}) do
+        if tonumber(claim.due_at) > tonumber(now) then
+            break
+        end
+        local block = space.block:get({group.queue, claim.block_last})
+        local letter = claim.letter ~= nil and space.letter:get({group.number, claim.letter}) or nil
+        if letter ~= nil then
+            add_alone(claim, claim.letter, 0, letter.body)
+        elseif block ~= nil and block.flows ~= nil and block.flows:byte(1) ~= 0x91 then
+            local body = known_bodies[tonumber(block.last)] and '' or block.body
+            known_bodies[tonumber(block.last)] = true
+            add_alone(claim, block.last, claim.first - (block.last - block.count + 1), body)
+        elseif block ~= nil then
+            local key = block.flows == nil and '' or block.flows
+            local known = alike[key]
+            if known == nil then
+                known = {log.maybe(block.flows), 0, claim.start_time, box.NULL, false, 0, 0, box.NULL, ''}
+                alike[key] = known
+                table.insert(rows, known)
+            end
+            known[2] = known[2] + claim.remaining
+            if tonumber(claim.start_time) < tonumber(known[3]) then
+                known[3] = claim.start_time
+            end
+        end
+    end
+    return rows
+end
+
+log.verb('flows', function(group_number, now)
     local group, count = log.live_group(group_number), new_count()
     local ordered = log.live_queue(group.queue).ordered
     if ordered then
@@ -109,7 +150,7 @@ log.verb('flows', function(group_number)
             count.add(block, position)
         end
     end
-    return count.rows
+    return {count.rows, count_returned(group, log.now(now))}
 end)
 
 -- Partitions
