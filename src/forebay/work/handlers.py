@@ -39,8 +39,6 @@ TELL_SECONDS: Final = 0.5
 Item: TypeAlias = tuple[Task, Any]
 """A task, and what its function takes for it."""
 _Function: TypeAlias = Callable[..., Any]
-_FAILURES: Final = (Exception, SystemExit, KeyboardInterrupt)
-"""What a function raises is what became of its task, also where it wanted to end the process."""
 
 
 def handler(
@@ -137,10 +135,15 @@ class _Calling:
                 await telling.now_and_then()
 
     async def _call(self, context: Context, value: Any) -> object:
+        """What the function says, or raises: that is about its task alone, also where it would end us all."""
         try:
             said: Awaitable[Outcome | None] = self._function(*self._arguments(context, value))
             return await said
-        except _FAILURES as error:
+        except GeneratorExit:  # the loop is gone, and so are we
+            raise
+        except BaseException as error:
+            if isinstance(error, asyncio.CancelledError) and _is_cancelled():
+                raise
             return error
 
     async def _in_thread(self, context: Context, telling: _Telling, items: Sequence[Item]) -> None:
@@ -174,11 +177,17 @@ class _Calling:
     def _call_here(self, context: Context, value: Any) -> object:
         try:
             return self._function(*self._arguments(context, value))
-        except _FAILURES as error:
+        except BaseException as error:  # noqa: BLE001 - whatever it is, it is about this task alone
             return error
 
     def _arguments(self, context: Context, value: Any) -> tuple[Any, ...]:
         return (context, value) if self._shape.takes_context else (value,)
+
+
+def _is_cancelled() -> bool:
+    """Whether the worker has cancelled the handler; if not, it is the function that says so."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0
 
 
 class _Telling:

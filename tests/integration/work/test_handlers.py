@@ -122,6 +122,8 @@ class Unsayable:
         42,
         SystemExit(1),
         KeyboardInterrupt(),
+        asyncio.CancelledError(),  # of something that it waited for
+        BaseExceptionGroup("two", [KeyboardInterrupt()]),
     ],
 )
 async def test_one_bad_outcome_is_the_failure_of_its_task_alone(
