@@ -6,7 +6,7 @@ them was made before the others were there, and has the zero values of their typ
 a newer contract.
 
 Invariants: a message without headers has the codec of its queue; bytes that were cut are never taken for an
-older task.
+older task, nor bytes that are no row at all for a newer one.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -30,6 +30,7 @@ _NEWER: Final = "work it with the newer contract"
 _COUNT_DIGITS: Final = 4
 _EXCERPT: Final = 64
 _DEFAULT: Final = WorkSettings()
+_ANY_ROW: Final = msgspec.msgpack.Decoder(list[msgspec.Raw])
 
 
 class Format:
@@ -111,7 +112,7 @@ class Format:
             if codec not in CODECS:
                 return f"codec {codec[:_EXCERPT]!r} isn't known here"
         count = self._found_count(codec, data, headers)
-        if count > self._count:
+        if count > self._count and (codec != "msgpack" or _is_row(data)):
             return f"it has {count} fields, and the contract here has {self._count}"
         return None
 
@@ -130,13 +131,22 @@ class Format:
         if reason := self.unfamiliar(data, headers):
             raise UnknownFormat(reason, hint=_NEWER)
         codec = headers.get("codec", self._codec) if headers else self._codec
-        count = self._found_count(codec, data, headers)
+        count = min(self._found_count(codec, data, headers), self._count)
         if count < 1:
             raise Undecodable("it has no fields")
         rows = self._others.get((codec, count))
         if rows is None:
             rows = self._others[codec, count] = rows_of(codec, self.queue.fields[:count])
         return rows.decode(data) + self._zeros[count:]
+
+
+def _is_row(data: bytes) -> bool:
+    """Whether it is a whole array of MessagePack, whatever is in it."""
+    try:
+        _ANY_ROW.decode(data)
+    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+        return False
+    return True
 
 
 def array_length(data: bytes) -> int | None:

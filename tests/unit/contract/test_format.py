@@ -96,6 +96,25 @@ def test_a_task_with_more_fields_is_left_for_those_who_know_them(codec: Codec) -
 
 
 @pytest.mark.parametrize(
+    "data",
+    [
+        b"\x9f garbage",
+        b"\xdd\xff\xff\xff\xff",
+        made().encode(VALUES)[:-1],
+        made().encode(VALUES) + b"\0",
+        b"\x9f" + b"\x91" * 100_000,
+    ],
+)
+def test_bytes_that_are_no_row_are_not_taken_for_a_newer_one(data: bytes) -> None:
+    ours = made("msgpack", 3)
+    for headers in (None, ours.headers, {"flow": "f"}):
+        with pytest.raises(Undecodable) as caught:
+            ours.decode(data, headers)
+        assert not isinstance(caught.value, UnknownFormat)
+    assert len(ours._others) == 1
+
+
+@pytest.mark.parametrize(
     ("headers", "reason"),
     [
         ({"codec": "protobuf"}, "codec 'protobuf' isn't known here"),
