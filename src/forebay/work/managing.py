@@ -3,7 +3,7 @@
 A round reads the board and the books of the store, works out the plan (see `allocation`), and writes it with
 the lead renewed. Invariants: only who leads writes, and what it writes is fenced by the version of its lead;
 a round that fails, for whatever reason, changes nothing and is tried again; a leader that dies is replaced
-when its lead ends, one that stops is replaced in the next round of another.
+when its lead ends, whatever its clock said, one that stops is replaced in the next round of another.
 """
 
 from __future__ import annotations
@@ -85,6 +85,8 @@ class Manager:
         self._elapsed = elapsed
         self.name = name or f"{gethostname()}:{getpid()}-{token_hex(3)}"
         self._lead: Lead | None = None
+        self._renewed: tuple[int, float] = (0, 0.0)
+        """The version of another's lead, and when it was first seen."""
         self._memories: dict[str, Memory] = {}
         self._unreadable: frozenset[str] = frozenset()
         self._stopping = asyncio.Event()
@@ -133,7 +135,7 @@ class Manager:
     async def _round(self) -> bool:
         began, crew = self._elapsed(), await self._board.crew()
         self._mention(crew.unreadable)
-        if crew.lead.manager not in (None, self.name):
+        if self._is_another(crew.lead):
             self._stand_by(str(crew.lead.manager))
             return False
         plan, memories = self._planned(crew, await self._store.ledger())
@@ -150,6 +152,18 @@ class Manager:
         self._numbers.led(plan, began)
         self._lead, self._memories, self.plan = lead, memories, plan
         return True
+
+    def _is_another(self, lead: Lead) -> bool:
+        """Whether another leads.
+
+        One whose clock was ahead may leave a lead that seems never to end: if nobody renews it, it has ended.
+        """
+        if lead.manager in (None, self.name):
+            return False
+        now = self._elapsed()
+        if lead.version != self._renewed[0]:
+            self._renewed = lead.version, now
+        return now - self._renewed[1] < LEAD_SECONDS
 
     def _planned(self, crew: Crew, stats: Stats) -> tuple[Plan, dict[str, Memory]]:
         """The plan for all workers; those of one group have the same work, so each group is planned alone."""

@@ -229,6 +229,19 @@ async def test_another_leads_when_the_leader_says_nothing(
     assert one.plan == {}
 
 
+async def test_a_dead_leader_is_replaced_also_if_its_clock_was_ahead(
+    store: LogStore, manager: Callable[..., Manager], clock: ManualClock
+) -> None:
+    ahead = LogBoard(store.log, clock=ManualClock(NOON + 3_600_000_000))
+    one, two = manager("one", board=ahead), manager("two")
+    for _ in range(5):  # while it lives, it leads
+        assert (await one.round(), await two.round()) == (True, False)
+        clock.advance(seconds=LEAD_SECONDS / 2)
+    assert not await two.round()
+    clock.advance(seconds=LEAD_SECONDS / 2)
+    assert await two.round()
+
+
 class Stale(LogBoard):
     """A board on which one sees what was there, as a Manager does that was paused after looking."""
 
