@@ -185,12 +185,12 @@ def test_an_address_that_names_no_server_is_refused(url: str) -> None:
         parse_address(url)
 
 
-async def fill(log: TarantoolLog, queue: Queue) -> int:
+async def fill(log: TarantoolLog, queue: Queue, size: int = MEBI - 100) -> int:
     """Append what can't be compressed until nothing more fits; how often."""
     rng = new_seed()
-    for kept in range(100):
+    for kept in range(100 * MEBI // size):
         try:
-            await log.commit([Append.of(queue, [Message(rng.randbytes(MEBI - 100))])])
+            await log.commit([Append.of(queue, [Message(rng.randbytes(size))])])
         except Full:
             return kept
     pytest.fail("there is no end to it")
@@ -208,6 +208,29 @@ async def test_a_full_server_keeps_nothing_of_what_it_refuses_and_goes_on() -> N
                 await log.commit(settlements=[claim.settle_all()])
             assert (await log.trim()).blocks == kept - 1
             await push(log, queue, "a")
+            await check_ledger(log)
+
+
+async def test_a_server_that_takes_no_more_blocks_is_worked_off() -> None:
+    """Many small blocks: to take and to settle them needs memory, too, for each."""
+    with server_with(memtx_memory=str(64 * MEBI)) as server:
+        async with TarantoolLog(server.url, retry_seconds=0.1) as log:
+            queue = await log.create_queue("orders", {"dedupe_seconds": 0})
+            group = await log.create_group(queue, "workers")
+            last = append_of(queue, "last")
+            await log.commit([last])
+            await fill(log, queue, 1_000)
+            with pytest.raises(Full, match=r"little memory left.*raise its memtx_memory"):
+                await log.stage("s", [append_of(queue, "staged")])
+            assert (await log.commit([last])).appended[0].known  # what is there already is answered as before
+            worked = 0
+            while claims := (await log.claim(group, "owner", Room(5_000))).claims:
+                await log.commit(settlements=[claim.settle_all() for claim in claims])
+                worked += sum(claim.count for claim in claims)
+            stats = await counts(log, group)
+            assert (stats.accepted, stats.done) == (worked, worked)
+            await log.configure_queue("orders", {"keep_seconds": 0})
+            assert (await log.trim()).blocks > 0
             await check_ledger(log)
 
 

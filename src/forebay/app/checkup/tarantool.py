@@ -14,7 +14,7 @@ __all__ = ["check_tarantool"]
 
 ANSWER_SECONDS: Final = 10.0
 FULL_WARNING: Final = 0.8
-FULL_FAILURE: Final = 0.95
+"""Of what may be used before pushes are refused."""
 
 _ASK: Final = """
 local schema = box.space.forebay_schema
@@ -86,10 +86,13 @@ def _judge_schema(version: int, known: int) -> Finding:
 
 
 def _judge_memory(used: int, quota: int) -> Finding:
+    from forebay.log.tarantool.server import blocks_bytes_max  # noqa: PLC0415 - an extra
+
     text = f"{format_bytes(used)} of {format_bytes(quota)} are used"
     helps = "box.cfg{memtx_memory = ...}, or keep_seconds of the queues"
-    if used >= quota * FULL_FAILURE:
-        return failure("memory", text, helps)
-    if used >= quota * FULL_WARNING:
+    most = blocks_bytes_max(quota)
+    if used > most:
+        return failure("memory", f"{text}: pushes are refused", helps)
+    if used >= most * FULL_WARNING:
         return warning("memory", text, helps)
     return ok("memory", text)

@@ -59,7 +59,7 @@ from forebay.log.tarantool.rows import (
     standing_of_row,
     text_of,
 )
-from forebay.log.tarantool.server import Refused, Server, maybe_out, named, text_out
+from forebay.log.tarantool.server import Refused, Server, maybe_out, named, no_room, text_out
 from forebay.log.tarantool.staging import Staged, publish
 from forebay.log.tarantool.writing import Offer, Outdated, StagedOffer, write, write_whole
 from forebay.log.values import (
@@ -556,7 +556,10 @@ class TarantoolLog:
         for append in appends:
             Offer(append, await self._known_queue(append.queue), self._limits)
         rows = [[append.block.id, append.queue, append.body] for append in appends]
-        await self._server.call("stage", text_out(stage), rows, self._now())
+        try:
+            await self._server.call("stage", text_out(stage), rows, self._now())
+        except Refused:
+            raise no_room() from None
 
     async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
         check_publish(stage, ids)

@@ -62,6 +62,9 @@ _AWAY: Final = (
 """Read-only, starting, a disk that is full or fails, a server that was started again just now."""
 
 
+_MORE_ROOM: Final = "raise its memtx_memory, or let retention drop more"
+_BLOCKS_PART: Final = 0.9
+_UNSHARED_BYTES: Final = 32 << 20
 _LUA_FULL: Final = "not enough memory"
 """What a procedure says that has used up what Lua may have."""
 
@@ -280,14 +283,24 @@ def _translated(error: TarantoolDatabaseError) -> Exception:
         hint = "check user and password, and grant read, write, execute, create and alter on the universe"
         return Misconfigured(text, hint=hint)
     if error.code == ErrorCode.ER_MEMORY_ISSUE or _LUA_FULL in str(error):
-        text = f"Tarantool has no memory left: {error}"
-        return Full(text, hint="raise its memtx_memory, or let retention drop more", retry_after_seconds=1.0)
+        return Full(f"Tarantool has no memory left: {error}", hint=_MORE_ROOM, retry_after_seconds=1.0)
     if error.code == ErrorCode.ER_MEMTX_MAX_TUPLE_SIZE:
         return TooLarge(f"Tarantool can't store this: {error}", hint="raise its memtx_max_tuple_size")
     if error.code in _AWAY:
         text = f"Tarantool can't do this at present: {error}"
         return Unavailable(text, hint="try again with the same id", retry_after_seconds=1.0)
     return AssertionError(f"Tarantool: {error}")
+
+
+def no_room() -> Full:
+    """The error for a block that would take the memory that is left for working the others off."""
+    text = "Tarantool has little memory left, which is for taking, settling and dropping messages"
+    return Full(text, hint=_MORE_ROOM, retry_after_seconds=1.0)
+
+
+def blocks_bytes_max(quota: int) -> float:
+    """How much of the memory may be used before blocks are refused: as `writing.lua` has it."""
+    return max(quota / 2, _BLOCKS_PART * (quota - _UNSHARED_BYTES))
 
 
 def named(names: Sequence[str] | None) -> list[bytes] | None:

@@ -15,7 +15,7 @@ from forebay.log.intake import Answer, Intake
 from forebay.log.records import version_conflict
 from forebay.log.registry import unknown_queue
 from forebay.log.tarantool.rows import Row, message_id, raw
-from forebay.log.tarantool.server import Refused, Server, maybe_out, text_out
+from forebay.log.tarantool.server import Refused, Server, maybe_out, no_room, text_out
 from forebay.log.values import Append, Queue, QueueSettings, Record, Settlement, dead_letter_body
 from forebay.model import Limits, Rejected, bitmap, sequence_of
 
@@ -160,6 +160,8 @@ def _result(row: Row) -> Result | Exception:
         return unknown_queue(f"number {rest[0]}", ())
     if kind == "outdated":
         return Outdated()
+    if kind == "full":
+        return no_room()
     answers, conflicts = rest
     return Result([_answer(answer) for answer in answers], tuple(conflicts))
 

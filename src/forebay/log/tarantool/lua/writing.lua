@@ -2,7 +2,8 @@
 --
 -- Items, and the parts of an item, take effect one after the other, each seeing those before it; what was
 -- answered to a block id or to the id of a commit is answered again; an atomic item that is not whole leaves
--- nothing behind, and neither does one whose records are refused. An atomic item comes alone.
+-- nothing behind, and neither does one whose records are refused. An atomic item comes alone. Blocks leave some
+-- of the memory to whatever works them off: a log that takes no more of them is no dead end.
 
 local log = ...
 local space, maybe = log.space, log.maybe
@@ -10,6 +11,8 @@ local space, maybe = log.space, log.maybe
 local SEQUENCE_END = 2 ^ 45
 local DIGEST_BYTES = 16
 local NO_DIGEST = string.rep('\0', DIGEST_BYTES)  -- of a message without a transaction id
+local BLOCKS_PART = 0.9  -- of the memory, for blocks and what comes with them
+local UNSHARED_BYTES = 32 * 1024 * 1024  -- rows and indexes take memory in pieces of 16 MiB, and don't share one
 
 -- What the items of a flush have in common, written at its end.
 local function new_flush(now)
@@ -52,7 +55,15 @@ local function body_of(append)
     return staged.body
 end
 
--- Why nothing of an item is to be written: a queue is gone, or was changed since its block was looked at.
+-- Whether what is left of the memory is for taking, settling and retention; `server.py` says it likewise.
+local function is_full()
+    local slab = box.slab.info()
+    local quota = tonumber(slab.quota_size)
+    return tonumber(slab.arena_used) > math.max(quota / 2, BLOCKS_PART * (quota - UNSHARED_BYTES))
+end
+
+-- Why nothing of an item is to be written: a queue is gone, or was changed since its block was looked at, or
+-- there is no room for a block that isn't there already.
 local function refusal(flush, item)
     for _, append in ipairs(item.appends) do
         local queue = queue_of(flush, append.queue)
@@ -61,6 +72,9 @@ local function refusal(flush, item)
         end
         if queue.row.ordered ~= append.ordered or (queue.row.dedupe_us > 0) ~= append.dedupes then
             return {'outdated', append.queue}
+        end
+        if append.stage == nil and space.receipt:get(append.id) == nil and is_full() then
+            return {'full', append.queue}
         end
     end
     return nil
@@ -317,6 +331,9 @@ log.verb('stage', function(name, blocks, now)
     end
     if #fresh == 0 then
         return nil
+    end
+    if is_full() then
+        log.refuse('full', name)
     end
     now = log.now(now)
     local number
