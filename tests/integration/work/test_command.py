@@ -32,8 +32,8 @@ def victim(server: ForebayServer, tmp_path: Path) -> Iterator[Callable[..., Vict
     """Give a way to start workers; they end with the test."""
     made: list[Victim] = []
 
-    def start(*flags: str, stuck_at: int = 0) -> Victim:
-        made.append(Victim(server.url, tmp_path, *flags, stuck_at=stuck_at))
+    def start(*flags: str, stuck_at: int = 0, stubborn: bool = False) -> Victim:
+        made.append(Victim(server.url, tmp_path, *flags, stuck_at=stuck_at, stubborn=stubborn))
         return made[-1]
 
     yield start
@@ -69,6 +69,22 @@ async def test_a_second_signal_hurries_and_what_was_in_hand_goes_back_uncounted(
         back = await store.get_task(QUEUE, 10)
         assert {task.attempts for task in back} == {0}
         assert len(back) + (await counts(store, QUEUE)).done == 5
+
+
+async def test_a_handler_that_will_not_be_cancelled_does_not_keep_the_process(
+    server: ForebayServer, victim: Callable[..., Victim]
+) -> None:
+    async with forebay.open(server.url) as store:
+        await store.create_queue(QUEUE)
+        await store.put_task(QUEUE, b"x", b"y")
+        worker = victim(stuck_at=1, stubborn=True)
+        worker.until(lambda: any(n.what == "stuck" for n in worker.notes()), "stuck")
+        worker.signal(signal.SIGTERM)
+        worker.until(lambda: '"stopping"' in worker.tail(), "the first signal came")
+        worker.signal(signal.SIGTERM)
+        assert worker.wait(15) == 0, worker.tail()
+        (back,) = await store.get_task(QUEUE, wait_seconds=10)  # when its lease ended
+        assert back.attempts == 1
 
 
 async def test_it_shows_its_numbers_and_whether_it_is_well(

@@ -1,7 +1,7 @@
 """A worker for `forebay worker`, which writes down what it does, and may get stuck on purpose.
 
 `VICTIM_NOTES` is the file of its notes; `VICTIM_STUCK_AT` is how many tasks it handles before it waits for
-ever.
+ever, and `VICTIM_STUBBORN` is whether it does so when it is cancelled, too.
 """
 
 from __future__ import annotations
@@ -40,6 +40,7 @@ def notes_of(path: Path) -> list[Note]:
 
 
 _stuck_at = int(os.environ.get("VICTIM_STUCK_AT", "0"))
+_is_stubborn = bool(os.environ.get("VICTIM_STUBBORN"))
 _handled = 0
 
 
@@ -57,7 +58,12 @@ async def _work(task: Task) -> None:
     _handled += 1
     if _stuck_at and _handled > _stuck_at:
         _note("stuck", task)
-        await asyncio.Event().wait()
+        while True:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                if not _is_stubborn:
+                    raise
     await asyncio.sleep(0)
     _note("end", task)
 

@@ -18,7 +18,9 @@ __all__ = ["Victim"]
 class Victim:
     """One process; `folder` has its notes, which all victims of a test share, and its logs."""
 
-    def __init__(self, url: str, folder: Path, *flags: str, stuck_at: int = 0) -> None:
+    def __init__(
+        self, url: str, folder: Path, *flags: str, stuck_at: int = 0, stubborn: bool = False
+    ) -> None:
         self._folder = folder
         self.log = folder / f"worker-{len(list(folder.glob('worker-*.log')))}.log"
         place = "tests.integration.work.victim:worker"
@@ -30,6 +32,7 @@ class Victim:
                 **environment(),
                 "VICTIM_NOTES": str(folder / "notes"),
                 "VICTIM_STUCK_AT": str(stuck_at),
+                "VICTIM_STUBBORN": "yes" if stubborn else "",
             },
         )
         self.pid = self._process.pid

@@ -6,9 +6,9 @@ import importlib
 import logging
 import os
 import sys
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final
+from typing import Final, NoReturn
 
 import uvloop
 
@@ -33,9 +33,7 @@ def work(arguments: argparse.Namespace) -> int:
     if arguments.store is not None or worker.store is None:
         worker.store = arguments.store or os.environ.get("FOREBAY_STORE") or None
     worker.key = arguments.key or os.environ.get("FOREBAY_KEY") or worker.key
-    if uvloop.run(_work(worker, arguments)):
-        logging.shutdown()
-        os._exit(0)  # a handler that won't end must not keep the process: its leases end by themselves
+    uvloop.run(_work(worker, arguments))
     return 0
 
 
@@ -62,8 +60,8 @@ def find_worker(place: str) -> Worker:
     return worker
 
 
-async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
-    """Run it; tells whether handlers were left that would not end."""
+async def _work(worker: Worker, arguments: argparse.Namespace) -> None:
+    """Run it."""
     async with AsyncExitStack() as stack:
         if arguments.metrics is not None:
             page = NumbersPage(worker.registry, lambda: worker.trouble, arguments.metrics)
@@ -71,7 +69,7 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
         worker.handle_signals()
         await begun(worker.init, worker.told_to_stop)
         if worker.told_to_stop.is_set():
-            return False
+            return
         watching = None
         if arguments.config is not None:
             file = SettingsFile(Path(arguments.config), arguments.service, worker)
@@ -81,4 +79,13 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> bool:
             await worker.run()
         finally:
             await cancel(watching)
-    return worker.is_stuck
+    if worker.is_stuck:
+        _leave()
+
+
+def _leave() -> NoReturn:
+    """End here and now: the loop would wait for handlers that won't end. Their leases end by themselves."""
+    logging.shutdown()
+    with suppress(OSError, ValueError):  # nobody listens any more
+        sys.stdout.flush()
+    os._exit(0)
