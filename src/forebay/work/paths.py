@@ -32,6 +32,8 @@ FIELDS: Final = {
 """Settings by the last part of their paths."""
 _FAULTS_MAX: Final = 20
 _DEPTH_MAX: Final = 20
+_KEYS_MAX: Final = 100_000
+"""Keys that are read, each as often as an alias names it: a small file can have billions."""
 
 
 def read_changes(
@@ -86,16 +88,25 @@ def _loaded(text: str) -> Mapping[Any, Any]:
     return loaded
 
 
-def _flat(node: Mapping[Any, Any], above: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], Any]]:
+def _flat(root: Mapping[Any, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
     """All values with their paths."""
-    if len(above) > _DEPTH_MAX:
-        raise Misconfigured(f"{'/'.join(above)[:100]} is nested too deep")
-    for key, value in node.items():
-        path = (*above, *(part for part in str(key).split("/") if part))
-        if isinstance(value, dict):
-            yield from _flat(value, path)
-        else:
-            yield path, value
+    keys = 0
+
+    def below(node: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
+        nonlocal keys
+        keys += len(node)
+        if len(above) > _DEPTH_MAX:
+            raise Misconfigured(f"{'/'.join(above)[:100]} is nested too deep")
+        if keys > _KEYS_MAX:
+            raise Misconfigured(f"it has over {_KEYS_MAX} keys", hint="is it the right file?")
+        for key, value in node.items():
+            path = (*above, *(part for part in str(key).split("/") if part))
+            if isinstance(value, dict):
+                yield from below(value, path)
+            else:
+                yield path, value
+
+    return below(root, ())
 
 
 def _below(path: tuple[str, ...], service: str) -> tuple[str, ...] | None:

@@ -88,3 +88,11 @@ shop/worker/queue/emails:
 def test_what_is_no_yaml_of_keys_is_refused(text: str) -> None:
     with pytest.raises(Misconfigured):
         read(text)
+
+
+@pytest.mark.parametrize("leaf", ["{x: 1}", "{}"])
+def test_a_small_file_that_unfolds_without_end_is_refused(leaf: str) -> None:
+    keys = "{{" + ", ".join(f"k{n}: *a{{}}" for n in range(10)) + "}}"
+    lines = [f"a0: &a0 {leaf}", *(f"a{n}: &a{n} {keys.format(*[n - 1] * 10)}" for n in range(1, 10))]
+    with pytest.raises(Misconfigured, match="has over 100000 keys"):
+        read("\n".join(lines))
