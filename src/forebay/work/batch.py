@@ -134,6 +134,9 @@ class Batch:
             raise Rejected("a task is settled twice", hint="say once what became of it")
         stray = next((id for id in ids if id not in self._open), None)
         if stray is not None:
+            if type(stray) is not int:
+                text = f"a task is told by its id, and this is {type(stray).__name__}"
+                raise Rejected(text, hint="give ids, such as task.id")
             text = f"task {stray} is none of this batch, or is settled already"
             raise Rejected(text, hint="say once of each task that the handler was given what became of it")
         if len(ids) == len(self._open):

@@ -22,7 +22,7 @@ from forebay.work.backoff import gives_up, is_spent, pause_seconds
 from forebay.work.settings import BindingSettings
 from forebay.work.values import Bury, Done, RetryAfter
 
-__all__ = ["Outcomes", "Rule", "named", "short"]
+__all__ = ["Outcomes", "Rule", "named", "short", "text_of"]
 
 SECOND: Final = 1_000_000
 REASON_MAX: Final = 1_000
@@ -112,8 +112,16 @@ def short(reason: object) -> str:
 
 def named(error: BaseException) -> str:
     """An error with all that it says."""
-    text = str(error)
+    text = text_of(error)
     return f"{type(error).__name__}: {text}" if text else type(error).__name__
+
+
+def text_of(error: BaseException) -> str:
+    """What an error says; nothing where it fails at that, too."""
+    try:
+        return str(error)
+    except Exception:  # noqa: BLE001 - it is somebody else's code, and its task goes on as with any error
+        return ""
 
 
 def _checked(seconds: object) -> float:

@@ -23,7 +23,7 @@ from forebay.store.values import Task
 from forebay.work.batch import Batch
 from forebay.work.context import Context
 from forebay.work.keeping import Keeper
-from forebay.work.outcomes import SECOND, Outcomes, Rule, named
+from forebay.work.outcomes import SECOND, Outcomes, Rule, named, text_of
 from forebay.work.served import Served
 from forebay.work.settings import WorkerSettings
 from forebay.work.taking import Taken, Taker
@@ -186,7 +186,7 @@ class JobProcessor:
             except UnknownFormat as error:
                 self._park(job.served, outcomes, task, str(error))
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this task alone
-                reason = str(error) or type(error).__name__
+                reason = text_of(error) or type(error).__name__
                 outcomes.bury(task.id, f"can't be decoded: {reason}")
                 logger.warning("task %d of %s can't be decoded: %s", task.id, binding.queue, reason)
             else:

@@ -78,8 +78,24 @@ async def test_a_raising_handler_sends_back_what_it_has_not_settled(store: Store
     assert (found.errors, found.retried) == (2, 2)
 
 
+class UnsayableError(Exception):
+    """One that fails when it is asked what it says."""
+
+    def __str__(self) -> str:
+        """Fail."""
+        raise ValueError("no text")
+
+
 @pytest.mark.parametrize(
-    "error", [SystemExit(3), KeyboardInterrupt(), asyncio.CancelledError(), RuntimeError(), GeneratorExit()]
+    "error",
+    [
+        SystemExit(3),
+        KeyboardInterrupt(),
+        asyncio.CancelledError(),
+        RuntimeError(),
+        GeneratorExit(),
+        UnsayableError(),
+    ],
 )
 async def test_nothing_that_a_handler_raises_ends_its_processor(
     memory: Store, queue: str, error: BaseException
@@ -266,6 +282,26 @@ async def test_what_is_given_up_is_not_counted_as_sent_back(
         assert own.retried == 0
 
 
+async def test_what_cannot_even_be_said_is_no_reason_to_leave_a_batch(memory: Store, queue: str) -> None:
+    def decode(task: Task) -> Task:
+        if task.data == b"odd":
+            raise UnsayableError
+        return task
+
+    async def handle(_: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks), errors=1, last_error=UnsayableError())
+
+    await memory.create_queue(queue)
+    await memory.put_task(queue, b"a", b"odd", b"b")
+    bound = replace(binding(queue, handle), decode=decode)
+    async with running(memory, bound) as worker:
+        found = worker._served[queue].own
+        await until(lambda: (found.processed, found.errors, found.buried) == (2, 1, 1), "all are counted")
+        (letter,) = await memory.dead_letters(queue)
+    assert letter.reason == "can't be decoded: UnsayableError"
+
+
 async def test_what_cannot_be_said_of_a_task_changes_nothing(memory: Store, queue: str) -> None:
     said: list[str] = []
 
@@ -275,6 +311,8 @@ async def test_what_cannot_be_said_of_a_task_changes_nothing(memory: Store, queu
             with pytest.raises(Rejected) as caught:
                 await storage.done_task(ids)
             said.append(caught.value.message)
+        with pytest.raises(Rejected, match=r"by its id, and this is Task; give ids, such as task\.id"):
+            await storage.done_task(tasks)  # type: ignore[arg-type]
         await storage.done_task([id])
         with pytest.raises(Rejected) as caught:
             await storage.done_task([id])
