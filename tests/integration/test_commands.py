@@ -75,7 +75,14 @@ def test_the_ledger_is_a_table_for_people_and_json_for_programs(tmp_path: Path) 
         (["tail", "nosuch", "--store", "sqlite:///x.db"], ["'nosuch'"]),
         (["top", "--interval", "1ms", "--store", "sqlite:///x.db"], ["--interval", "0.5s or more"]),
         (["demo", "--messages", "0"], ["--messages is 0", "1 or more"]),
-        (["ledger", "--store", "postgresql://nobody@127.0.0.1:1/x"], ["PostgreSQL is away"]),
+        (
+            ["ledger", "--store", "postgresql://nobody@127.0.0.1:1/x"],
+            ["PostgreSQL is away", "see that it runs, and that the address is right"],
+        ),
+        (
+            ["ledger", "--store", "tarantool://127.0.0.1:1"],
+            ["Tarantool is away", "see that it runs, and that the address is right"],
+        ),
     ],
 )
 def test_bad_arguments_get_a_clear_error(tmp_path: Path, arguments: list[str], words: list[str]) -> None:

@@ -8,11 +8,12 @@ from typing import Any
 
 import asynctnt
 import pytest
+from asynctnt.exceptions import ErrorCode, TarantoolDatabaseError
 
 from forebay.log.tarantool import TarantoolLog
-from forebay.log.tarantool.server import SCHEMA, parse_address
+from forebay.log.tarantool.server import SCHEMA, in_our_words, parse_address
 from forebay.log.values import Append, Queue, Room
-from forebay.model import Full, Limits, Message, Misconfigured, sequence_of
+from forebay.model import Full, Limits, Message, Misconfigured, Unavailable, sequence_of
 from tests.conformance.steps import append_of, check_ledger, counts, push, stored, texts
 from tests.integration.postgres_steps import new_seed
 from tests.servers import ServerUnavailableError, TarantoolServer, absent
@@ -183,6 +184,11 @@ async def test_a_user_needs_no_more_than_it_is_told(tarantool: TarantoolServer) 
 def test_an_address_that_names_no_server_is_refused(url: str) -> None:
     with pytest.raises(Misconfigured, match="no address"):
         parse_address(url)
+
+
+def test_a_disk_that_takes_nothing_is_named() -> None:
+    with pytest.raises(Unavailable, match=r"write to disk; see its disk.*same id"), in_our_words():
+        raise TarantoolDatabaseError(ErrorCode.ER_WAL_IO, "Failed to write to disk", None)
 
 
 async def fill(log: TarantoolLog, queue: Queue, size: int = MEBI - 100) -> int:

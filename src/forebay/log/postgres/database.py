@@ -108,6 +108,10 @@ class Database:
         except ValueError as error:  # a port that is no number
             await self.close()
             raise Misconfigured(f"PostgreSQL refuses the address: {error}", hint="check the port") from error
+        except Unavailable as error:
+            await self.close()
+            error.hint = "see that it runs, and that the address is right"  # nobody has written anything yet
+            raise
         except BaseException:
             await self.close()
             raise

@@ -137,6 +137,10 @@ class Server:
         try:
             with in_our_words():
                 await self._connected()
+        except Unavailable as error:
+            await self.close()
+            error.hint = "see that it runs, and that the address is right"  # nobody has written anything yet
+            raise
         except BaseException:
             await self.close()
             raise
@@ -288,7 +292,9 @@ def _translated(error: TarantoolDatabaseError) -> Exception:
         return TooLarge(f"Tarantool can't store this: {error}", hint="raise its memtx_max_tuple_size")
     if error.code in _AWAY:
         text = f"Tarantool can't do this at present: {error}"
-        return Unavailable(text, hint="try again with the same id", retry_after_seconds=1.0)
+        is_disk = error.code == ErrorCode.ER_WAL_IO
+        hint = "see its disk, which may be full; then " if is_disk else ""
+        return Unavailable(text, hint=f"{hint}try again with the same id", retry_after_seconds=1.0)
     return AssertionError(f"Tarantool: {error}")
 
 
