@@ -56,6 +56,8 @@ def handler(
     a `Context`. `options` are those of `BindingSettings`; for a generated task they come before those of its
     contract, which `settings` replaces as a whole.
     """
+    if not isinstance(queue, str):
+        raise Misconfigured("a handler names no queue", hint='write @handler("queue")')
 
     def bind(function: _Function) -> Binding[Item]:
         shape = shape_of(function, batch=batch)

@@ -14,12 +14,13 @@ from __future__ import annotations
 import inspect
 import sys
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from types import SimpleNamespace
-from typing import Any, get_args, get_origin
+from typing import Any, Final, get_args, get_origin
 
 import msgspec
+import msgspec.inspect
 
 from forebay.contract.naming import python_name
 from forebay.model import Misconfigured
@@ -28,6 +29,9 @@ from forebay.work.binding import Binding
 from forebay.work.context import Context
 
 __all__ = ["Shape", "generated", "reader", "shape_of"]
+
+_JSON: Final = (dict, list, str, int, float, bool, type(None))
+_KINDS: Final = "annotate it with bytes, str, forebay.Task, a struct of msgspec, a dataclass, or a plain type"
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,5 +96,33 @@ def reader(kind: Any) -> Callable[[Task], Any]:
         return lambda task: task
     if kind is str:
         return lambda task: task.data.decode()
-    decoder = msgspec.json.Decoder(kind)
+    try:
+        odd = _unreadable(msgspec.inspect.type_info(kind), set())
+        decoder = msgspec.json.Decoder(kind)
+    except TypeError as error:
+        raise Misconfigured(f"tasks can't be read as {_shown(kind)}: {error}", hint=_KINDS) from None
+    if odd is not None:
+        text = f"tasks can't be read as {_shown(kind)}"
+        text += "" if odd is kind else f", which has {_shown(odd)} in it"
+        raise Misconfigured(text, hint=_KINDS)
     return lambda task: decoder.decode(task.data)
+
+
+def _unreadable(info: object, seen: set[int]) -> type | None:
+    """A class in a type that JSON is never read as: each task would be a dead letter."""
+    if id(info) in seen:
+        return None
+    seen.add(id(info))
+    if isinstance(info, msgspec.inspect.CustomType):
+        return None if any(issubclass(known, info.cls) for known in _JSON) else info.cls
+    if isinstance(info, tuple):
+        parts: Iterable[object] = info
+    elif isinstance(info, msgspec.inspect.Type | msgspec.inspect.Field):
+        parts = (getattr(info, name) for name in info.__struct_fields__)
+    else:
+        return None
+    return next((odd for part in parts if (odd := _unreadable(part, seen)) is not None), None)
+
+
+def _shown(kind: Any) -> str:
+    return kind.__qualname__ if isinstance(kind, type) else str(kind)

@@ -151,6 +151,8 @@ async def test_its_settings_are_read_again(
             3,
             "missing.yaml can't be read",
         ),
+        ("./app.py:worker", [], 3, "'./app.py:worker' names no worker; write app.module:worker"),
+        ("app/tasks.py:worker", [], 3, "there is no module app/tasks.py; write app.module:worker"),
     ],
 )
 def test_what_cannot_run_is_explained(

@@ -332,6 +332,48 @@ class Methods:
         """A handler of one task, if it is bound."""
 
 
+class Foreign:
+    """A class that msgspec knows nothing about, as those of other libraries are."""
+
+
+class Node(msgspec.Struct):
+    """A type that has itself in it."""
+
+    next: Node | None = None
+    rest: Any = None
+
+
+def foreign(_: Foreign) -> None:
+    """Would have each of its tasks buried."""
+
+
+def nested(_: dict[str, list[Foreign]]) -> None:
+    """So would this."""
+
+
+def mixed(_: int | Foreign) -> None:
+    """So would this."""
+
+
+def node(_: Node) -> None:
+    """Fits."""
+
+
+def anything(_: object) -> None:
+    """Fits, whatever it is."""
+
+
+@pytest.mark.parametrize("function", [node, anything])
+def test_what_can_be_read_may_have_itself_in_it_or_be_anything(function: Callable[..., None]) -> None:
+    assert handler("q")(function).queue == "q"
+
+
+def test_a_decorator_without_a_queue_is_refused() -> None:
+    bare: Any = handler
+    with pytest.raises(Misconfigured, match="names no queue; write @handler"):
+        bare(node)
+
+
 def test_a_bound_method_is_a_handler_and_what_is_bound_to_no_queue_is_none() -> None:
     bound = handler("q")(Methods().one)
     assert Worker("memory://", [bound]).bindings == {"q": bound}
@@ -347,6 +389,9 @@ def test_a_bound_method_is_a_handler_and_what_is_bound_to_no_queue_is_none() -> 
         (one, {"batch": True}, "takes no sequence"),
         (Methods.one, {}, "takes self, and nobody would give it one; decorate a function"),
         (one, {"speed": 3}, "speed"),
+        (foreign, {}, "can't be read as Foreign; annotate it with bytes"),
+        (nested, {}, r"can't be read as .*, which has Foreign in it; annotate"),
+        (mixed, {}, "custom type"),
     ],
 )
 def test_what_cannot_be_a_handler_is_refused(

@@ -40,7 +40,7 @@ def work(arguments: argparse.Namespace) -> int:
 def find_worker(place: str) -> Worker:
     """The worker at `module:name`, or what the function there makes; Misconfigured says what is missing."""
     module, sign, name = place.partition(":")
-    if not (module and sign and name):
+    if not (module and sign and name) or module.startswith("."):
         raise Misconfigured(f"{place!r} names no worker", hint="write app.module:worker")
     if "" not in sys.path and str(Path.cwd()) not in sys.path:
         sys.path.insert(0, str(Path.cwd()))
@@ -49,7 +49,8 @@ def find_worker(place: str) -> Worker:
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
             raise  # the module is there, and what it imports isn't
-        hint = "run this where it can be imported from"
+        is_file = "/" in module or module.endswith(".py")
+        hint = "write app.module:worker" if is_file else "run this where it can be imported from"
         raise Misconfigured(f"there is no module {module}", hint=hint) from None
     worker = getattr(found, name, None)
     if callable(worker) and not isinstance(worker, Worker):
