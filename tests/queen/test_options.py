@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import count
 from time import monotonic, time
 from typing import Any
 
@@ -31,13 +32,19 @@ def wait_for(client: Client, queue: str, count: int = 1, **query: Any) -> Any:
     return client.pop(queue, batch=count, wait="true", timeout=15000, **query)
 
 
+def at_last(client: Client, queue: str, partition: str | None = None, **query: Any) -> list[Any]:
+    """What comes: at once, which would be too early if no time has passed, or by waiting."""
+    found = datas(client.pop(queue, partition, **query))
+    return found or datas(client.pop(queue, partition, wait="true", timeout=15000, **query))
+
+
 def test_lease_time_is_how_long_a_consumer_may_take(client: Client, name: Name) -> None:
     client.configure(name("q"), leaseTime=1, retryLimit=5)
     client.push(name("q"), 1)
-    client.pop(name("q"))
     began = monotonic()
+    client.pop(name("q"))
     (again,) = wait_for(client, name("q"))["messages"]
-    assert monotonic() - began > 0.5
+    assert monotonic() - began > 0.9
     assert again["retryCount"] == 1
 
 
@@ -55,29 +62,30 @@ def test_expired_leases_count_as_attempts_so_a_poison_message_ends_as_a_dead_let
 def test_retry_delay_is_how_long_a_failed_message_waits(client: Client, name: Name) -> None:
     client.configure(name("q"), retryDelay=1500)
     client.push(name("q"), 1)
-    client.ack(*client.pop(name("q"))["messages"], status="failed")
+    messages = client.pop(name("q"))["messages"]
     began = monotonic()
-    assert client.pop(name("q"))["messages"] == []
-    assert datas(wait_for(client, name("q"))) == [1]
-    assert monotonic() - began > 1.0
+    client.ack(*messages, status="failed")
+    assert at_last(client, name("q")) == [1]
+    assert monotonic() - began > 1.4
 
 
 def test_delayed_processing_holds_messages_back(client: Client, name: Name) -> None:
     client.configure(name("q"), delayedProcessing=2)
     began = monotonic()
     client.push(name("q"), 1, 2)
-    assert client.pop(name("q"))["messages"] == []
-    assert datas(wait_for(client, name("q"), 5)) == [1, 2]
+    assert at_last(client, name("q"), batch=5) == [1, 2]
     assert monotonic() - began > 1.9
 
 
 def test_a_window_gathers_messages_and_gives_them_out_together(client: Client, name: Name) -> None:
     client.configure(name("q"), windowBuffer=2)
-    began = monotonic()
-    for n in range(4):
-        client.push(name("q"), n, partition="p")
-    assert client.pop(name("q"), "p", batch=9)["messages"] == []
-    assert datas(client.pop(name("q"), "p", batch=9, wait="true", timeout=15000)) == [0, 1, 2, 3]
+    for partition in map(str, count()):
+        began = monotonic()
+        for n in range(4):
+            client.push(name("q"), n, partition=partition)
+        if monotonic() - began < 2:  # else the machine was too busy, and they are in two windows
+            break
+    assert at_last(client, name("q"), partition, batch=9) == [0, 1, 2, 3]
     assert monotonic() - began > 1.9
 
 
@@ -100,8 +108,13 @@ def test_what_nobody_takes_in_time_is_a_dead_letter_and_not_lost(
     end = time() + 1.3
     while time() < end:
         pass
-    client.push(name("q"), "new", partition="b")
-    assert datas(wait_for(client, name("q"), 5, partitions=5)) == ["new"]
+    found: list[Any] = []
+    while not found:  # once more, where the machine was so busy that this is too old as well
+        client.push(name("q"), "new", partition="b")
+        found = datas(client.pop(name("q"), batch=5, partitions=5))
+    assert set(found) == {"new"}
+    letters = client.ask("GET", f"/api/v1/dlq?queue={name('q')}&limit=100").json()["messages"]
+    assert "old" in [letter["data"] for letter in letters]
 
 
 def test_payloads_are_kept_encrypted_and_come_as_they_were(

@@ -12,6 +12,9 @@ import msgspec
 from tests.integration.queen.calling import Caller, until
 from tests.servers import ForebayServer, PostgresServer
 
+HOUR_MS = 3_600_000
+MODE = "/api/v1/system/maintenance"
+
 
 def _schedule(caller: Caller, queue: str, numbers: range, delay_ms: int, **more: Any) -> None:
     ops = [
@@ -68,11 +71,11 @@ def test_a_server_fires_what_a_server_made_that_is_gone(postgres_server: Postgre
 def test_timers_wait_while_pushes_are_held_back() -> None:
     with ForebayServer() as server:
         caller = Caller(server)
-        caller.post("/api/v1/system/maintenance", {"enabled": True})
+        caller.post(MODE, {"enabled": True})
         _schedule(caller, "q", range(3), 0)
         assert caller.pop("q", "batch=10&wait=true&timeout=1500")["messages"] == []
         assert len(caller.get("/api/v1/timers/q")["rows"]) == 3
-        caller.post("/api/v1/system/maintenance", {"enabled": False})
+        caller.post(MODE, {"enabled": False})
         assert _numbers(caller.drain("q", 3)) == [0, 1, 2]
 
 
@@ -80,10 +83,11 @@ def test_the_payload_of_a_queue_that_wants_it_is_sealed_from_the_start() -> None
     with ForebayServer(variables={"QUEEN_ENCRYPTION_KEY": "ab" * 32}) as server:
         caller = Caller(server)
         caller.post("/api/v1/configure", {"queue": "q", "options": {"encryptionEnabled": True}})
-        _schedule(caller, "q", range(42, 43), 400)
+        _schedule(caller, "q", range(42, 43), HOUR_MS)
         shown = caller.get("/api/v1/timers/q/k42")
         assert shown["encrypted"] is True
         assert shown["payload"] != b64encode(b"42").decode()
+        _schedule(caller, "q", range(42, 43), 1)
         assert _numbers(caller.drain("q", 1)) == [42]
 
 
@@ -91,13 +95,15 @@ def test_a_timer_that_can_not_become_a_message_holds_up_no_other_and_says_why() 
     with ForebayServer() as server:
         caller = Caller(server)
         caller.post("/api/v1/configure", {"queue": "sealed", "options": {}})
-        _schedule(caller, "sealed", range(1), 1_000)
+        caller.post(MODE, {"enabled": True})  # nothing fires before all is as it is to be
+        _schedule(caller, "sealed", range(1), 0)
         # The server has no key: it can neither seal it nor say that it did.
         answer = caller.ask_any(
             "PATCH", "/v1/queues/sealed", {"labels": {"queen": {"options": {"encryptionEnabled": True}}}}
         )
         assert answer.status == 200, answer.body
-        _schedule(caller, "free", range(3), 1_000)
+        _schedule(caller, "free", range(3), 0)
+        caller.post(MODE, {"enabled": False})
         assert _numbers(caller.drain("free", 3)) == [0, 1, 2]
         until(lambda: caller.get("/api/v1/timers/sealed/k0")["attempts"] > 0, "a failed attempt")
         assert "encryption key" in caller.get("/api/v1/timers/sealed/k0")["lastError"]
