@@ -28,8 +28,11 @@ from tests.disks import SimulatedDisk
 from tests.unit.failover.outage import Mode, OutageLog, numbered, payloads_of
 
 QUICK = FailoverSettings(
-    attempt_seconds=0.1, flush_seconds=0.01, retry_seconds=0.05, file_seconds_max=0.02, reserve_bytes=0
+    attempt_seconds=5.0, flush_seconds=0.01, retry_seconds=0.05, file_seconds_max=0.02, reserve_bytes=0
 )
+"""A log that is there is given the time that a busy machine needs."""
+IMPATIENT = msgspec.structs.replace(QUICK, attempt_seconds=0.5)
+"""For a log that never answers, which is waited for."""
 DEADLINE_SECONDS = 10.0
 
 
@@ -92,7 +95,7 @@ async def test_a_push_goes_to_the_log_while_it_is_there(tmp_path: Path, log: Out
 async def test_pushes_succeed_whatever_is_wrong_with_the_log_and_arrive_once_in_order(
     tmp_path: Path, log: OutageLog, mode: Mode
 ) -> None:
-    async with site(tmp_path, log) as here:
+    async with site(tmp_path, log, IMPATIENT if mode == "hung" else QUICK) as here:
         await here.push(0)
         for outage in range(2):
             log.mode = mode
@@ -334,7 +337,7 @@ async def test_what_is_replayed_again_after_another_loss_is_counted_once(
     tmp_path: Path, log: OutageLog
 ) -> None:
     settings = FailoverSettings(
-        attempt_seconds=0.02, flush_seconds=0.01, file_seconds_max=5.0, batch_events_max=1, reserve_bytes=0
+        attempt_seconds=5.0, flush_seconds=0.01, file_seconds_max=5.0, batch_events_max=1, reserve_bytes=0
     )
     async with site(tmp_path, log, settings) as here:
         log.mode = "away"
@@ -346,6 +349,7 @@ async def test_what_is_replayed_again_after_another_loss_is_counted_once(
             await here.until(lambda: log.commits == 2)
             assert here.failover.status().pending == 3
             log.mode, refusals = "away", log.refusals
+            log.held.set()
             await here.until(lambda before=refusals: log.refusals > before)  # type: ignore[misc]
         log.held, log.mode = None, "there"
         await here.drained()
@@ -358,13 +362,13 @@ async def test_what_was_pushed_before_the_log_was_found_keeps_nobody_waiting_aft
 ) -> None:
     log = OutageLog()
     settings = FailoverSettings(
-        attempt_seconds=5.0, flush_seconds=0.01, batch_events_max=10, events_per_file=10, reserve_bytes=0
+        attempt_seconds=60.0, flush_seconds=0.01, batch_events_max=10, events_per_file=10, reserve_bytes=0
     )
     async with await Failover.open(RealDisk(tmp_path), settings) as failover:
         for value in range(100):
             await failover.push("fresh", Block.of([Message(b"%d" % value)]), None)
         log.held, log.free = asyncio.Event(), 1
-        async with LogStore(failover.guard(log.as_log)) as store, asyncio.timeout(1.0):
+        async with LogStore(failover.guard(log.as_log)) as store, asyncio.timeout(DEADLINE_SECONDS):
             here = Site(failover, store, log)
             await here.until(lambda: log.commits == 2)
             assert (await here.push(100, queue="fresh")).where == "spool"
@@ -380,7 +384,7 @@ async def test_a_file_that_cant_be_read_is_no_outage_and_keeps_only_its_partitio
         with translated("read"):
             raise OSError(errno.EIO, "Input/output error")
 
-    async with site(tmp_path, log) as here:
+    async with site(tmp_path, log, IMPATIENT) as here:
         log.mode = "away"
         await here.push(0, partition="a")
         with monkeypatch.context() as broken:
@@ -401,7 +405,7 @@ async def test_a_file_that_cant_be_read_is_no_outage_and_keeps_only_its_partitio
 async def test_workers_go_on_with_what_is_warm_and_nothing_is_handed_out_twice(
     tmp_path: Path, log: OutageLog
 ) -> None:
-    async with site(tmp_path, log) as here:
+    async with site(tmp_path, log, IMPATIENT) as here:
         await here.push(*range(10))
         first = await here.store.get_task("orders", 2)
         log.mode = "hung"
@@ -462,7 +466,7 @@ async def test_a_settlement_whose_answer_was_lost_counts_once(tmp_path: Path, lo
 
 
 async def test_connections_are_dropped_when_the_log_is_lost(tmp_path: Path, log: OutageLog) -> None:
-    async with site(tmp_path, log) as here:
+    async with site(tmp_path, log, IMPATIENT) as here:
         log.mode = "hung"
         await here.push(1)
         assert log.hang_ups == 1
@@ -494,7 +498,7 @@ async def test_what_was_settled_before_doesnt_keep_the_rest_of_a_settlement_from
 async def test_those_who_take_and_settle_in_turns_are_replayed_in_few_writes(
     tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    settings = FailoverSettings(attempt_seconds=0.1, flush_seconds=0.01, reserve_bytes=0)
+    settings = FailoverSettings(attempt_seconds=5.0, flush_seconds=0.01, reserve_bytes=0)
     async with site(tmp_path, log, settings) as here:
         await here.push(*range(50))
         await here.store.peek("orders")
@@ -519,7 +523,7 @@ async def test_those_who_take_and_settle_in_turns_are_replayed_in_few_writes(
 async def test_who_settles_while_the_log_is_lost_again_on_its_return_waits_no_longer_than_for_a_write(
     tmp_path: Path, log: OutageLog
 ) -> None:
-    settings = FailoverSettings(attempt_seconds=0.2, flush_seconds=0.01, reserve_bytes=0)
+    settings = FailoverSettings(attempt_seconds=0.5, flush_seconds=0.01, reserve_bytes=0)
     async with site(tmp_path, log, settings) as here:
         await here.push(*range(20))
         tasks = await here.store.get_task("orders", 10)
@@ -528,7 +532,7 @@ async def test_who_settles_while_the_log_is_lost_again_on_its_return_waits_no_lo
         log.held, log.commits = asyncio.Event(), 0
         log.mode = "there"
         await here.until(lambda: log.commits == 1)
-        async with asyncio.timeout(1.0):
+        async with asyncio.timeout(4.0):  # less than what a replay may take
             await here.store.done_task(tasks[1:2])
         log.held.set()
         await here.drained()
@@ -592,7 +596,7 @@ async def test_a_take_that_hangs_with_the_log_ends_when_the_rounds_find_it_silen
     tmp_path: Path, log: OutageLog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rounds, "TICK_SECONDS", 0.05)
-    async with site(tmp_path, log) as here:
+    async with site(tmp_path, log, IMPATIENT) as here:
         await here.push(1)
         assert len(await here.store.get_task("orders")) == 1
         log.mode = "hung"
