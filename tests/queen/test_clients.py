@@ -203,13 +203,13 @@ async def test_consume_each_retries_what_its_handler_throws_at(queen: Any, name:
 
 async def test_a_lease_that_is_renewed_keeps_its_messages(queen: Any, name: Name) -> None:
     queue, seen = name("q"), list[Any]()
-    await queen.queue(queue).config({"lease_time": 1, "retry_limit": 3}).create()
+    await queen.queue(queue).config({"lease_time": 4, "retry_limit": 3}).create()
     await queen.queue(queue).push([{"data": 1}])
 
     async def handle(messages: Any) -> None:
         seen.append(messages)
         began = asyncio.get_running_loop().time()
-        await until(lambda: asyncio.get_running_loop().time() - began > 2.5, "longer than the lease")
+        await until(lambda: asyncio.get_running_loop().time() - began > 4.5, "longer than the lease")
 
     stop = asyncio.Event()
     builder = queen.queue(queue).batch(2).renew_lease(True, 300).timeout_millis(300).concurrency(2)

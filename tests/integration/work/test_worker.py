@@ -385,21 +385,21 @@ async def test_a_task_of_an_unknown_version_is_parked_and_counts_no_attempt(stor
 
 
 async def test_leases_are_extended_while_a_handler_runs(memory: Store, queue: str) -> None:
-    """The handler goes on for longer than its lease was for, which a machine that is busy outlasts, too."""
+    """The handler goes on for longer than its lease was for."""
     calls = 0
 
     async def handle(ctx: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
         nonlocal calls
         calls += 1
         first = ctx.deadline
-        await until(lambda: ctx.deadline > first + 2.0, "the lease holds for much longer")
+        await until(lambda: ctx.deadline > first + 4.5, "the lease holds for much longer")
         assert ctx.lost == set()
         await storage.done_task(task.id for task in tasks)
         return HandlerStats(processed=len(tasks))
 
     await memory.create_queue(queue)
     await memory.put_task(queue, b"a")
-    async with running(memory, binding(queue, handle, visibility_seconds=1.5)):
+    async with running(memory, binding(queue, handle, visibility_seconds=4.0)):
         await until_counts(memory, queue, lambda found: found.done == 1)
     assert calls == 1
 
@@ -444,7 +444,7 @@ async def test_a_lease_that_is_lost_while_the_handler_runs_is_told_to_it(memory:
 
     await memory.create_queue(queue)
     await memory.put_task(queue, b"a")
-    async with running(memory, binding(queue, handle, visibility_seconds=0.3)):
+    async with running(memory, binding(queue, handle, visibility_seconds=3.0)):
         await until_counts(memory, queue, lambda found: found.done == 1)
     assert noticed.is_set()
 

@@ -19,7 +19,8 @@ from forebay.work import Worker, WorkerSettings, handler
 
 __all__ = ["QUEUE", "VISIBILITY_SECONDS", "Note", "notes_of", "worker"]
 
-VISIBILITY_SECONDS = 1.0
+VISIBILITY_SECONDS = 10.0
+"""Enough for one that lives to keep its leases, however busy the machine is."""
 QUEUE = "tasks"
 
 
