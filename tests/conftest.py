@@ -9,6 +9,7 @@ from pathlib import Path
 import hypothesis
 import pytest
 
+from tests.awake import Awake
 from tests.servers import (
     ForebayServer,
     PostgresServer,
@@ -54,6 +55,13 @@ def pytest_xdist_auto_num_workers() -> int:
     Each has its own servers, so there is no fixture that two of them share.
     """
     return min((os.cpu_count() or 1) + 2, _WORKERS_MAX)
+
+
+@pytest.fixture
+def awake() -> Iterator[Awake]:
+    """Give a clock for bounds, which leaves out what the machine stalls."""
+    with Awake() as clock:
+        yield clock
 
 
 @pytest.fixture(scope="session")

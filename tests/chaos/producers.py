@@ -69,6 +69,7 @@ class Producers:
         partitions: int = 2,
         give_up: float = 0.1,
         pause_seconds: float = 0.01,
+        clock: Callable[[], float] = monotonic,
     ) -> None:
         self.pushes: list[Pushed] = []
         self.tries: list[Try] = []
@@ -80,6 +81,7 @@ class Producers:
         self._partitions = partitions
         self._give_up = give_up
         self._pause_seconds = pause_seconds
+        self._clock = clock
         self._names = count(1)
         self._stopping = False
         self._moved = asyncio.Condition()
@@ -166,19 +168,19 @@ class Producers:
         self, session: aiohttp.ClientSession, queue: str, items: list[dict[str, str]], key: str | None
     ) -> Try:
         headers = {} if key is None else {"Idempotency-Key": key}
-        begun = monotonic()
+        begun = self._clock()
         try:
             async with session.post(f"{self._url}/{queue}/messages", json=items, headers=headers) as answer:
                 body = await answer.read()
         except (aiohttp.ClientError, OSError):
-            return Try(begun, monotonic(), 0)
+            return Try(begun, self._clock(), 0)
         if answer.status != _CREATED:
             assert answer.status in AWAY, f"{answer.status}: {body[:500]!r}"
-            return Try(begun, monotonic(), answer.status)
+            return Try(begun, self._clock(), answer.status)
         receipt = _receipt.decode(body)
         assert len(receipt.results) == len(items)
         assert all((result["id"] is None) == (receipt.durable == "spool") for result in receipt.results)
-        return Try(begun, monotonic(), _CREATED, receipt.durable)
+        return Try(begun, self._clock(), _CREATED, receipt.durable)
 
 
 async def prepare(dsn: str) -> None:

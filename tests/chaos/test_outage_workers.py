@@ -22,6 +22,7 @@ from forebay.log.values import GroupStats
 from forebay.model import LeaseLost, Unavailable
 from forebay.store.store import LogStore
 from forebay.store.values import Task
+from tests.awake import Awake
 from tests.chaos.outages import BlackHoled, Outage, Refused, Stage
 from tests.chaos.spooling import errors_in, recovered, set_aside
 from tests.history import Handed, History, check, told
@@ -161,16 +162,20 @@ class Shift:
 
     async def work(self) -> float:
         """Take and settle what is warm; how long the longest call took."""
+        with Awake() as awake:
+            return await self._work(awake)
+
+    async def _work(self, awake: Awake) -> float:
         longest = 0.0
         for worker in self.workers:
             for _ in range(6):
-                begun = monotonic()
+                begun = awake()
                 taken = await worker.take(8)
-                longest = max(longest, monotonic() - begun)
+                longest = max(longest, awake() - begun)
                 assert taken, "nothing is handed out although there is something warm"
-                begun = monotonic()
+                begun = awake()
                 await worker.settle(taken)
-                longest = max(longest, monotonic() - begun)
+                longest = max(longest, awake() - begun)
         return longest
 
     async def drain(self) -> None:

@@ -12,11 +12,11 @@ import os
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from math import inf
-from time import monotonic
 from typing import Final, Self
 
 import pytest
 
+from tests.awake import Awake
 from tests.chaos.outages import (
     CONNECTIONS_MAX,
     OUTAGES,
@@ -88,13 +88,14 @@ class Ride:
         self.outage = outage
         self.server = ForebayServer(stage.dsn)
         self.folder = self.server.data / "spool"
-        self.producers = Producers(self.server.port, rng)
+        self.clock = Awake()
+        self.producers = Producers(self.server.port, rng, clock=self.clock)
         self.windows: list[tuple[float, float]] = []
         """When the database was away."""
 
     async def start_away(self) -> None:
         """Start the server while the database is away, and let it come back."""
-        begun = monotonic()
+        begun = self.clock()
         await self.outage.begin(self.stage)
         await asyncio.to_thread(self.server.start, ready=False)
         self.producers.start()
@@ -108,13 +109,13 @@ class Ride:
 
     async def go_away(self, *, again: bool = False) -> None:
         """Let the database go away and come back; to go away `again` as soon as something was replayed."""
-        begun = monotonic()
+        begun = self.clock()
         await self.outage.begin(self.stage)
         await self._through(begun, again=again)
 
     async def _through(self, begun: float, *, again: bool = False) -> None:
         await self.producers.more("spool", SPOOLED)
-        self.windows.append((begun, monotonic()))
+        self.windows.append((begun, self.clock()))
         await self.outage.end(self.stage)
         if again:
             await replay_begun(self.folder, self.server.tail)
@@ -132,9 +133,11 @@ class Ride:
         assert not problems, f"{len(problems)} problems\n" + "\n".join(problems[:20])
 
     def __enter__(self) -> Self:
+        self.clock.__enter__()
         return self
 
     def __exit__(self, *_: object) -> None:
+        self.clock.__exit__(None, None, None)
         for error in errors_in(self.server.log):
             print(error)  # noqa: T201 - what it was, where something else failed by it
         self.server.close()

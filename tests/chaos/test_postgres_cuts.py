@@ -1,7 +1,6 @@
 """Connections cut around a commit: the caller gets its answer, and what it wrote is there once."""
 
 import asyncio
-import time
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -10,6 +9,7 @@ import pytest
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Claim, Group, Queue, Record
 from forebay.model import Unavailable, mint
+from tests.awake import Awake
 from tests.chaos.log_load import Load
 from tests.conformance.steps import append_of, check_ledger, counts, push, sequences, stored, take_one
 from tests.integration.postgres_steps import connected, new_seed
@@ -167,7 +167,7 @@ async def test_cuts_at_random_under_load(
 
 @pytest.mark.parametrize("atomic", [False, True])
 async def test_a_black_hole_ends_in_unavailable_and_heals(
-    dsn: str, proxy: FaultProxy, *, atomic: bool
+    dsn: str, proxy: FaultProxy, awake: Awake, *, atomic: bool
 ) -> None:
     async with (
         asyncio.timeout(60),
@@ -176,7 +176,7 @@ async def test_a_black_hole_ends_in_unavailable_and_heals(
         queue, group, claim = await prepare(log)
         append, commit_id = append_of(queue, "c"), mint()
         proxy.blackhole()
-        began = time.monotonic()
+        began = awake()
         outcomes = await asyncio.gather(
             log.commit([append], [claim.settle_all()], id=commit_id, atomic=atomic),
             log.commit([append_of(queue, "d")]),
@@ -187,7 +187,7 @@ async def test_a_black_hole_ends_in_unavailable_and_heals(
             log.sweep(),
             return_exceptions=True,
         )
-        took = time.monotonic() - began
+        took = awake() - began
         assert {type(outcome) for outcome in outcomes} == {Unavailable}
         # Each waits for a connection, for its answer, and for the connection's end at most once;
         # commits behind one another wait for the one before.
