@@ -8,6 +8,7 @@ import select
 import signal
 import socket
 import struct
+import time
 from collections.abc import Callable, Iterator
 from itertools import count
 from typing import Final
@@ -17,10 +18,12 @@ import pytest
 from tests.integration.http_wire import Wire, ask, request
 from tests.servers import ForebayServer
 
-LIMITS: Final = {"request_seconds": 0.5, "idle_seconds": 1.0, "connections_max": 40}
+LIMITS: Final = {"request_seconds": 2.0, "idle_seconds": 2.0, "connections_max": 40}
+"""As little patience as a busy machine allows: who isn't slow on purpose is to be in time."""
 TAKE: Final = "/v1/queues/orders/take"
 MESSAGES: Final = "/v1/queues/orders/messages"
 WAITERS: Final = 2_000
+DEADLINE_SECONDS: Final = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -38,12 +41,11 @@ def metric(port: int, name: str) -> float:
     return float(found[1]) if found else 0.0
 
 
-def until(condition: Callable[[], bool], tries: int = 2_000) -> None:
-    """Ask again until it is so; each time the server is asked, which takes its time."""
-    for _ in range(tries):
-        if condition():
-            return
-    raise AssertionError("it did not come true")
+def until(condition: Callable[[], bool]) -> None:
+    """Ask again until it is so; each time the server is asked."""
+    end = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < end, "it did not come true"
 
 
 def trickle(wire: Wire, data: bytes) -> None:
@@ -110,7 +112,7 @@ def test_empty_lines_between_requests_keep_no_connection_open(forebay_server: Fo
 def test_a_head_that_waits_behind_a_long_poll_may_take_as_long(forebay_server: ForebayServer) -> None:
     later = request("GET", "/healthz")
     with Wire(forebay_server.port) as wire:
-        wire.send(request("POST", TAKE, b'{"wait_seconds": 1.5}') + later[:8])
+        wire.send(request("POST", TAKE, b'{"wait_seconds": 4}') + later[:8])
         assert wire.answer().json() == {"tasks": []}
         wire.send(later[8:])
         assert wire.answer().status == 200
@@ -130,7 +132,7 @@ def test_who_does_not_read_is_cut_off_and_forgotten(forebay_server: ForebayServe
 
 
 def test_who_reads_slowly_gets_all_of_it() -> None:
-    with ForebayServer(limits={**LIMITS, "request_seconds": 2.0}) as server:
+    with ForebayServer(limits=LIMITS) as server:
         for _ in range(8):
             item = {"payload": "x" * 900_000}
             assert ask(server.port, "POST", "/v1/queues/slowly/messages", [item]).status == 201

@@ -275,6 +275,14 @@ async def test_who_waits_for_a_partition_gets_it_when_it_is_settled(rig: StoreRi
     assert data(await taking) == ["p2"]
 
 
+@pytest.fixture
+def _no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody be woken by the rounds."""
+    for name in ("TICK_SECONDS", "SHARED_TICK_SECONDS"):
+        monkeypatch.setattr(f"forebay.store.rounds.{name}", 1e9)
+
+
+@pytest.mark.usefixtures("_no_tick")
 async def test_who_waits_for_a_partition_gets_it_when_the_shelf_has_room(rig: StoreRig) -> None:
     await ordered(rig.store, in_memory_queue_size=2)
     await put(rig.store, "p", "p1", "p2")
@@ -283,7 +291,7 @@ async def test_who_waits_for_a_partition_gets_it_when_the_shelf_has_room(rig: St
     assert await pop(rig.store, "q") == []
     taking = await waits(rig, "q")
     await rig.store.done_task(out)
-    assert data(await asyncio.wait_for(taking, 4)) == ["q1"]  # at once, not with the next round
+    assert data(await asyncio.wait_for(taking, 20)) == ["q1"]  # at once, not with the next round
 
 
 async def test_who_waits_for_a_partition_gets_what_comes_due(rig: StoreRig) -> None:
