@@ -1,14 +1,13 @@
 """`forebay spool`, as a user types it, on real folders."""
 
+import asyncio
 import json
 import re
 import shutil
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -26,7 +25,7 @@ from forebay.spool.spool import Spool
 from tests.integration.http_wire import ask
 from tests.integration.key_steps import KeyForTest, add_key
 from tests.integration.terminal import Terminal
-from tests.servers import ForebayServer, PostgresServer, environment
+from tests.servers import FaultProxy, ForebayServer, PostgresServer, Verdict, environment
 
 HOURS = SpoolSettings(file_seconds_max=3600.0, events_per_file=100, reserve_bytes=0)
 ORIGINAL = (
@@ -388,29 +387,45 @@ async def test_a_folder_goes_to_a_server_with_a_key_and_without_one_nothing_is_l
     assert await payloads(server.store_url, "orders") == [numbers(50)]
 
 
-def wait_until_left(folder: Path, files: int, run: subprocess.Popen[str]) -> None:
-    """Return when so many files of a folder are still to be replayed."""
-    deadline = time.monotonic() + 60
-    while len(list(folder.glob("*.buf"))) > files:
-        assert time.monotonic() < deadline
-        with suppress(subprocess.TimeoutExpired):
-            pytest.fail(f"it ended by itself, with status {run.wait(0.005)}")
+def left(folder: Path) -> int:
+    """How many files are still to be replayed."""
+    return len(list(folder.glob("*.buf")))
 
 
-async def test_an_interrupt_says_how_far_it_came_and_running_it_again_goes_on(tmp_path: Path) -> None:
-    folder, url, last = tmp_path / "spool", url_of(tmp_path / "log.db"), 30_000
+async def held_half_way(proxy: FaultProxy, folder: Path, files: int) -> None:
+    """Hold a replay when so many files are left, and return then: it goes no further by itself."""
+    held = asyncio.Event()
+
+    def hold(_: bytes) -> Verdict:
+        if left(folder) <= files:
+            proxy.blackhole()
+            held.set()
+        return Verdict.FORWARD
+
+    proxy.on_client_bytes(hold)
+    async with asyncio.timeout(60):
+        await held.wait()
+
+
+async def test_an_interrupt_says_how_far_it_came_and_running_it_again_goes_on(
+    tmp_path: Path, postgres_server: PostgresServer, postgres_dsn: str
+) -> None:
+    folder, last = tmp_path / "spool", 30_000
     await spooled(folder, orders(0, last, 100))
-    with started("spool", "replay", folder, "--store", url) as run:
-        assert run.stderr is not None
-        wait_until_left(folder, 290, run)  # of 300
-        run.send_signal(signal.SIGINT)
-        said_last = run.stderr.read().splitlines()[-1]
-        assert run.wait(60) == 130
+    async with FaultProxy(postgres_server.port) as proxy:
+        url = postgres_dsn.replace(f":{postgres_server.port}/", f":{proxy.port}/")
+        with started("spool", "replay", folder, "--store", url) as run:
+            assert run.stderr is not None
+            await held_half_way(proxy, folder, 290)  # of 300
+            run.send_signal(signal.SIGINT)
+            proxy.heal()
+            said_last = (await asyncio.to_thread(run.stderr.read)).splitlines()[-1]
+            assert await asyncio.to_thread(run.wait, 60) == 130
     assert re.search(r"[\d,]+ of 30,000 events were looked at; run it again, and it goes on", said_last)
-    left = len(list(folder.glob("*.buf")))
-    assert 0 < left <= 290
-    assert said("spool", "replay", folder, "--store", url)["messages"] == left * 100
-    assert await payloads(url, "orders") == [numbers(last)]
+    files = left(folder)
+    assert 0 < files <= 290
+    assert said("spool", "replay", folder, "--store", postgres_dsn)["messages"] == files * 100
+    assert await payloads(postgres_dsn, "orders") == [numbers(last)]
 
 
 @pytest.mark.slow
@@ -420,18 +435,21 @@ async def test_a_server_that_dies_half_way_is_said_and_running_it_again_goes_on(
     server, key = guarded
     folder, last = tmp_path / "spool", 1_000
     await spooled(folder, orders(0, last, 1))
-    address = ("--store", server.url, "--key", key.text)
-    with started("spool", "replay", folder, *address, "--retry-for", "0s", impatient=True) as run:
-        assert run.stderr is not None
-        wait_until_left(folder, 8, run)  # of 10
-        server.kill()
-        lines = run.stderr.read().splitlines()
-        assert run.wait(60) == 3
+    async with FaultProxy(server.port) as proxy:
+        url = f"http://127.0.0.1:{proxy.port}"
+        address = ("--store", url, "--key", key.text)
+        with started("spool", "replay", folder, *address, "--retry-for", "0s", impatient=True) as run:
+            assert run.stderr is not None
+            await held_half_way(proxy, folder, 8)  # of 10
+            server.kill()
+            await proxy.stop()
+            lines = run.stderr.read().splitlines()
+            assert run.wait(60) == 3
     assert re.search(r"[\d,]+ of 1,000 events were looked at; run it again, and it goes on", lines[-2])
-    assert f"there is no Forebay server at {server.url}" in lines[-1]
-    assert 0 < len(list(folder.glob("*.buf"))) <= 8
+    assert f"there is no Forebay server at {url}" in lines[-1]
+    assert 0 < left(folder) <= 8
     server.start()
-    forebay("spool", "replay", folder, *address)
+    forebay("spool", "replay", folder, "--store", server.url, "--key", key.text)
     assert await payloads(server.store_url, "orders") == [numbers(last)]
 
 
