@@ -27,6 +27,13 @@ async def _rig(
             await rig.close()
 
 
+@pytest.fixture
+def no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let nobody be woken by the rounds of stores that are opened from now on."""
+    for name in ("TICK_SECONDS", "SHARED_TICK_SECONDS"):
+        monkeypatch.setattr(f"forebay.store.rounds.{name}", 1e9)
+
+
 @pytest.fixture(params=RIGS, ids=rig_name)
 async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[StoreRig]:
     """Give each log with each tier in turn, and over HTTP, with one store open."""

@@ -75,6 +75,14 @@ class StoreRig:
         if self._http:
             pytest.skip(reason)
 
+    def watch_nobody(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Let the store not look, every tenth of a second, what other processes have put."""
+
+        async def is_anybody_else_there() -> bool:
+            return False
+
+        monkeypatch.setattr(self.embedded._watch, "_look", is_anybody_else_there)
+
     def _face(self, store: LogStore) -> Store:
         return self._served[store].client if self._http else store
 

@@ -275,14 +275,7 @@ async def test_who_waits_for_a_partition_gets_it_when_it_is_settled(rig: StoreRi
     assert data(await taking) == ["p2"]
 
 
-@pytest.fixture
-def _no_tick(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let nobody be woken by the rounds."""
-    for name in ("TICK_SECONDS", "SHARED_TICK_SECONDS"):
-        monkeypatch.setattr(f"forebay.store.rounds.{name}", 1e9)
-
-
-@pytest.mark.usefixtures("_no_tick")
+@pytest.mark.usefixtures("no_tick")
 async def test_who_waits_for_a_partition_gets_it_when_the_shelf_has_room(rig: StoreRig) -> None:
     await ordered(rig.store, in_memory_queue_size=2)
     await put(rig.store, "p", "p1", "p2")
@@ -327,11 +320,8 @@ async def test_those_who_wait_for_a_partition_come_one_after_the_other(rig: Stor
 async def test_a_push_to_another_partition_lets_nobody_look(
     rig: StoreRig, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def is_anybody_else_there() -> bool:
-        return False  # who watches for other processes has some look in any case, every tenth of a second
-
     rig.embedded_only("the windows are looked at")
-    monkeypatch.setattr(rig.embedded._watch, "_look", is_anybody_else_there)
+    rig.watch_nobody(monkeypatch)
     await ordered(rig.store)
     takers = [await waits(rig, f"p{n}") for n in range(20)]
     window = rig.embedded._windows[(await rig.embedded.queue("orders")).number, "workers"]

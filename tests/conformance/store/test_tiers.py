@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import asyncio
 
+import pytest
+
 from forebay.model import Unavailable, cancel
 from forebay.store.hysteresis import Mode
 from forebay.store.seam import Store
@@ -117,7 +119,11 @@ async def test_workers_of_a_burst_never_wait_for_a_tick(rig: StoreRig) -> None:
     assert (group.done, group.ready, group.held) == (20_000, 0, 0)
 
 
-async def test_a_waiting_worker_gets_a_put_without_its_being_read_back(rig: StoreRig) -> None:
+@pytest.mark.usefixtures("no_tick")
+async def test_a_waiting_worker_gets_a_put_without_its_being_read_back(
+    rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig.watch_nobody(monkeypatch)  # else it might be found there before we say that we have put it
     store = rig.store
     await store.create_queue("orders")
     waiting = asyncio.create_task(store.get_task("orders", wait_seconds=30))
