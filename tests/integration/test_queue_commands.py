@@ -1,6 +1,7 @@
 """Messages go through a queue by commands alone, as a user types them, on SQLite."""
 
 import json
+import re
 import signal
 import subprocess
 import sys
@@ -119,7 +120,7 @@ def test_slow_input_goes_in_as_it_comes_and_an_interrupt_counts_it(commands: Com
     pushing, tailing = commands.start("push", "orders"), commands.start("tail", "orders", "-f", "--json")
     assert pushing.stdin is not None
     assert tailing.stdout is not None
-    for text in ("first", "second"):
+    for text in ("first", "second", "third"):
         pushing.stdin.write(f"{text}\n")
         pushing.stdin.flush()
         assert json.loads(tailing.stdout.readline())["payload"] == text
@@ -127,7 +128,10 @@ def test_slow_input_goes_in_as_it_comes_and_an_interrupt_counts_it(commands: Com
         process.send_signal(signal.SIGINT)
     _, said = pushing.communicate(timeout=60)
     assert pushing.returncode == 130
-    assert "2 messages are in orders" in said
+    # Of the third it may not know yet: others see it before the answer comes.
+    counted = re.search(r"(\d) messages are in orders .* next is line (\d)", said)
+    assert counted is not None, said
+    assert counted.groups() in {("2", "3"), ("3", "4")}
     tailing.communicate(timeout=60)
     assert tailing.returncode == 130
 
