@@ -17,6 +17,7 @@ from typing import Any, Self
 import pyte
 
 WAIT_SECONDS = 60.0
+CHUNK_BYTES = 512
 
 
 class Terminal:
@@ -92,5 +93,6 @@ class Terminal:
     def _draw(self, seconds: float) -> bool:
         if not select.select([self._ours], [], [], seconds)[0]:
             return False
-        self._stream.feed(os.read(self._ours, 65536))
+        # Little by little: what a later screen takes away again is looked at before.
+        self._stream.feed(os.read(self._ours, CHUNK_BYTES))
         return True
