@@ -62,7 +62,7 @@ from forebay.model import (
     unpack,
     whole,
 )
-from forebay.store.asking import checked_begin, checked_count, checked_partitions, raise_for_lost
+from forebay.store.asking import addressed, checked_begin, checked_count, checked_partitions, raise_for_lost
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
 from forebay.store.tickets import check_reason, check_time, leases_of
@@ -271,24 +271,16 @@ class Client:
         begins, seconds = checked_begin(start_time, delay)
         if self._outbox is not None and seconds is not None:  # so that it is the same block either way
             begins, seconds = self._clock.now() + round(seconds * _SECOND), None
-        if not tasks:
-            raise Rejected("there is no task to put", hint="give one or more")
-        if partition or headers or begins is not None:
-            tasks = tuple(
-                Message(task, partition, None, headers, begins)
-                if isinstance(task, bytes)
-                else task if begins is None else msgspec.structs.replace(task, start_time=begins)
-                for task in tasks
-            )  # fmt: skip
-        if id is None and seconds is None and self._merger.takes(tasks):
-            return (await self._merger.put(queue, tasks))[1].ids()
+        messages = addressed(tasks, partition, headers, begins)
+        if id is None and seconds is None and self._merger.takes(messages):
+            return (await self._merger.put(queue, messages))[1].ids()
         made = mint() if id is None else parse_id(id)
-        block = Block.of(tasks, id=made, created_at=self._clock.now())
+        block = Block.of(messages, id=made, created_at=self._clock.now())
         if seconds is None:
             return (await self.append(queue, block)).ids()
         check_block(block, _CEILINGS)
         path = _with(f"{_queue(queue)}/messages", delay_seconds=seconds)
-        ask = Ask("POST", path, _pack(list(map(whole, tasks))), id=format_id(made))
+        ask = Ask("POST", path, _pack(list(map(whole, messages))), id=format_id(made))
         return (await self._ask(ask, Push)).appended.ids()
 
     async def _push_messages(self, queue: str, messages: Sequence[Message | bytes]) -> Written:

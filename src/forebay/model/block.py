@@ -13,6 +13,7 @@ import msgspec
 
 from forebay.model.clock import SystemClock
 from forebay.model.columns import Headers, fold, fold_headers, refold, unfold
+from forebay.model.errors import Rejected
 from forebay.model.identity import ID_BYTES, format_id, mint
 from forebay.model.message import Message, whole
 
@@ -55,14 +56,17 @@ class Block(msgspec.Struct, frozen=True):
     ) -> "Block":
         """Gather messages in a block, with a fresh id and the machine's time by default.
 
-        Bytes are the payload of a message that has nothing else: no object is made for it.
+        Bytes are the payload of a message that has nothing else: no object is made for it. Rejected where
+        something is neither.
         """
         made = mint() if id is None else id
         moment = SystemClock().now() if created_at is None else created_at
         kinds = set(map(type, messages))
         if kinds == {bytes}:
             return cls(made, moment, cast("list[bytes]", list(messages)), [""])
-        rows = list(map(whole, messages)) if bytes in kinds else cast("Sequence[Message]", messages)
+        if not all(issubclass(kind, bytes | Message) for kind in kinds):
+            raise _no_message(messages)
+        rows = cast("Sequence[Message]", messages) if kinds == {Message} else list(map(whole, messages))
         # A loop over a column is twice as fast as anything that takes all of a message at once.
         transaction_ids = [row.transaction_id for row in rows]
         start_times = [row.start_time for row in rows]
@@ -189,3 +193,14 @@ def _index_fault(
     if index and not (min(index) >= 0 and max(index) < len(table)):
         return f"{name}_index points outside its table"
     return None
+
+
+def _no_message(messages: Sequence[object]) -> Rejected:
+    """The error of the first of them that is neither a message nor bytes."""
+    index, odd = next(
+        (i, type(each).__name__) for i, each in enumerate(messages) if not isinstance(each, bytes | Message)
+    )
+    return Rejected(
+        f"message {index} is {odd}, neither a Message nor bytes",
+        hint="encode it, as text.encode() or json.dumps(value).encode()",
+    )

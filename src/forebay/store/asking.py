@@ -6,8 +6,10 @@ from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+import msgspec
+
 from forebay.log.values import Queue
-from forebay.model import TIME_MAX, LeaseLost, Rejected, check_partition, from_datetime
+from forebay.model import TIME_MAX, LeaseLost, Message, Rejected, check_partition, from_datetime
 
 COUNT_MAX: Final = 10_000
 LISTED_MAX: Final = 5
@@ -56,6 +58,25 @@ def checked_begin(
     if seconds is not None and not 0 <= seconds <= DELAY_SECONDS_MAX:
         raise Rejected(f"a delay of {seconds} seconds", hint="give 0 or more, and nothing past the year 9999")
     return from_datetime(start_time) if isinstance(start_time, datetime) else start_time, seconds
+
+
+def addressed(
+    tasks: Sequence[Message | bytes], partition: str, headers: dict[str, str] | None, begins: int | None
+) -> Sequence[Message | bytes]:
+    """Tasks with what a call says of them: a time for each, the rest for those that are bytes alone."""
+    if not tasks:
+        raise Rejected("there is no task to put", hint="give one or more")
+    if not (partition or headers or begins is not None):
+        return tasks
+    return [
+        Message(task, partition, None, headers, begins) if isinstance(task, bytes) else _later(task, begins)
+        for task in tasks
+    ]
+
+
+def _later(task: Message, begins: int | None) -> Message:
+    is_said = begins is not None and isinstance(task, Message)  # what is no message is refused later
+    return msgspec.structs.replace(task, start_time=begins) if is_said else task
 
 
 def raise_for_lost(lost: Sequence[int]) -> None:

@@ -49,6 +49,7 @@ from forebay.model import (
     queue_of,
 )
 from forebay.store.asking import (
+    addressed,
     check_ordered,
     checked_begin,
     checked_count,
@@ -294,16 +295,8 @@ class LogStore:
         """
         held = await self._queue(queue)
         begins = self._start_time(start_time, delay)
-        if not tasks:
-            raise Rejected("there is no task to put", hint="give one or more")
-        if partition or headers or begins is not None:
-            tasks = tuple(
-                Message(task, partition, None, headers, begins)
-                if isinstance(task, bytes)
-                else _later(task, begins)
-                for task in tasks
-            )
-        block = Block.of(tasks, id=id, created_at=self._clock.now())
+        messages = addressed(tasks, partition, headers, begins)
+        block = Block.of(messages, id=id, created_at=self._clock.now())
         return (await self._append(held, Append.of(held, block))).ids()
 
     async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
@@ -827,7 +820,3 @@ def _seconds(given: float | None, default: float) -> float:
         hint = f"give more than 0 and up to {SECONDS_MAX}, or nothing for the queue's own"
         raise Rejected(f"a lease of {given} seconds", hint=hint)
     return given or default
-
-
-def _later(message: Message, begins: int | None) -> Message:
-    return message if begins is None else msgspec.structs.replace(message, start_time=begins)

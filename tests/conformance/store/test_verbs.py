@@ -166,6 +166,9 @@ async def test_start_time_and_delay_exclude_each_other(store: Store) -> None:
             await store.put_task("orders", b"x", delay=never)
     with pytest.raises(Rejected, match="no task to put"):
         await store.put_task("orders")
+    for delay in (None, 1):
+        with pytest.raises(Rejected, match="message 1 is str, neither a Message nor bytes"):
+            await store.put_task("orders", b"x", "y", delay=delay)  # type: ignore[arg-type]
     assert await stat(store) == (0, 0, 0, 0)
 
 

@@ -1,10 +1,12 @@
 """Blocks as columns, seen as messages."""
 
+from typing import Any
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.model import Block, Message, id_time
+from forebay.model import Block, Message, Rejected, id_time
 from forebay.model.block import shape_fault
 from tests.unit.model.blocks import blocks, message_lists
 
@@ -67,6 +69,13 @@ def test_id_and_time_are_made_up_where_not_given() -> None:
 def test_the_common_case_has_no_index() -> None:
     block = Block.of([Message(b"a", "north"), Message(b"b", "north")], id=ID, created_at=1)
     assert block == Block(ID, 1, [b"a", b"b"], ["north"])
+
+
+@pytest.mark.parametrize("odd", ["text", {"order": 1}, 5, None, bytearray(b"x")])
+def test_what_is_no_message_is_refused_with_its_place(odd: Any) -> None:
+    for fine in (b"x", Message(b"x")):
+        with pytest.raises(Rejected, match=rf"message 1 is {type(odd).__name__}.*encode it"):
+            Block.of([fine, odd])
 
 
 def test_a_block_may_be_empty() -> None:
