@@ -512,8 +512,9 @@ class LogMachine(RuleBasedStateMachine):
         expected = self.run(self.oracle.flows(both.oracle))
         self.agree(expected, self.run(self.subject.flows(both.subject)))
         stats = [s for queue in self.run(self.subject.stats()).queues for s in queue.groups]
-        ready = {s.group.number: s.ready for s in stats}[both.subject.number]
-        assert sum(count.count for count in expected) == ready
+        found = next(s for s in stats if s.group.number == both.subject.number)
+        # What is due of a block that is dropped is in the books until somebody asks for it.
+        assert found.ready <= sum(count.count for count in expected) <= found.ready + found.due
 
     # What happens by itself
 
