@@ -1,16 +1,18 @@
 """MemoryWarm: the warm tier in this process's memory. The embedded default, and the oracle of the others.
 
-Nothing is awaited between looking and changing, so each verb is atomic.
+Nothing is awaited between looking and changing, so each verb is atomic. Leases last by a clock that never
+jumps: when the machine's own is set, none is lost, and none lasts for longer.
 """
 
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from itertools import count as count_from
+from time import monotonic_ns
 from types import TracebackType
-from typing import Self
+from typing import NamedTuple, Self
 
 import msgspec
 
@@ -23,6 +25,17 @@ from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfF
 _SECOND = 1_000_000
 _OVER_MAX = 1_000
 """So many leases that are over may be remembered, beside as many as are out."""
+
+
+class _Moment(NamedTuple):
+    """Now, by two clocks, in microseconds: what people are told, and what leases last by."""
+
+    at: int
+    steady: int
+
+    def when(self, steady: int) -> int:
+        """What people are told of a time of the other clock."""
+        return self.at + steady - self.steady
 
 
 @dataclass(order=True, slots=True)
@@ -86,6 +99,7 @@ class _Held:
     worker: str
     since: int
     deadline: int
+    """By the clock that never jumps."""
 
     def places(self) -> list[int]:
         """The places of its messages in the parcel, ascending."""
@@ -193,13 +207,13 @@ class _Contents:
         is_mine = behind is not None and self.lane_key(behind.parcel) == partition
         return [] if lane is None or (lane.out and not is_mine) else lane.cut(count)
 
-    def withdraw(self, partition: str, now: int, deadline: int) -> list[Leased]:
+    def withdraw(self, partition: str, now: _Moment) -> list[Leased]:
         """Lease what is ready of a partition to nobody; forget what is noted."""
         lane = self.lanes.get(partition)
         if lane is None:
             return []
         noted = [
-            Leased(self.new_lease(parcel), parcel, range(len(parcel)), "", now, now)
+            Leased(self.new_lease(parcel), parcel, range(len(parcel)), "", now.at, now.at)
             for parcel in lane.noted.values()
         ]
         self.doubt = self.doubt or bool(noted)
@@ -207,14 +221,14 @@ class _Contents:
             self._count_noted(parcel.flow, -1)
         lane.noted.clear()
         ready = [
-            self.lease(run.parcel, range(run.begin, run.end), "", now, deadline)
+            self.lease(run.parcel, range(run.begin, run.end), "", now, WITHDRAWN_SECONDS)
             for run in lane.cut(lane.ready)
         ]
         if lane.is_empty():
             del self.lanes[partition]
         return ready + noted
 
-    def spare(self, messages: int, size: int, besides: str, now: int, deadline: int) -> list[Leased]:
+    def spare(self, messages: int, size: int, besides: str, now: _Moment) -> list[Leased]:
         """Withdraw free partitions, the last first, until so much is."""
         spared: list[Leased] = []
         kept = False
@@ -225,19 +239,21 @@ class _Contents:
             if partition == besides:
                 kept = True
                 continue
-            for one in self.withdraw(partition, now, deadline):
-                if one.deadline == deadline:
+            for one in self.withdraw(partition, now):
+                if one.deadline > now.at:
                     messages -= len(one.places)
                     size -= one.parcel.size
                 spared.append(one)
         if kept:
             self._let_out(besides, self.lanes[besides])
-        return sorted(spared, key=lambda one: one.deadline != deadline)  # what was only noted comes last
+        return sorted(spared, key=lambda one: one.deadline == now.at)  # what was only noted comes last
 
-    def lease(self, parcel: Parcel, places: Sequence[int], worker: str, now: int, deadline: int) -> Leased:
-        lease = self.new_lease(parcel)
-        leased = Leased(lease, parcel, places, worker, now, deadline)
-        self.held[lease.number] = _Held(lease, parcel, set(leased.offsets()), worker, now, deadline)
+    def lease(
+        self, parcel: Parcel, places: Sequence[int], worker: str, now: _Moment, seconds: float
+    ) -> Leased:
+        lease, deadline = self.new_lease(parcel), now.steady + int(seconds * _SECOND)
+        leased = Leased(lease, parcel, places, worker, now.at, now.when(deadline))
+        self.held[lease.number] = _Held(lease, parcel, set(leased.offsets()), worker, now.at, deadline)
         self.expire_at(deadline, lease.number)
         return leased
 
@@ -289,9 +305,9 @@ class _Contents:
         self._let_out(held.parcel.partition, lane)
         return gone
 
-    def expired(self, now: int) -> _Held | None:
+    def expired(self, now: _Moment) -> _Held | None:
         """Take away the lease that expired first."""
-        if (first := self.next_expiry()) is None or first > now:
+        if (first := self.next_expiry()) is None or first > now.steady:
             return None
         _, number = heapq.heappop(self.deadlines)
         return self.held.pop(number)
@@ -313,13 +329,19 @@ class _Contents:
 
 
 class MemoryWarm:
-    """See the module; `name` tells this process from all others."""
+    """See the module; `name` tells this process from all others.
+
+    `steady` gives the microseconds of a clock that never jumps; where a clock is given, it is that one.
+    """
 
     shared = False
 
-    def __init__(self, name: str, *, clock: Clock | None = None) -> None:
+    def __init__(
+        self, name: str, *, clock: Clock | None = None, steady: Callable[[], int] | None = None
+    ) -> None:
         self.name = name
         self._clock = clock or SystemClock()
+        self._steady = steady or (_monotonic if clock is None else clock.now)
         self._shelves: dict[int, _Contents] = {}
         self._numbers = count_from(1)
 
@@ -401,9 +423,7 @@ class MemoryWarm:
     async def spare(
         self, shelf: Shelf, fill: Fill, messages: int, size: int, *, besides: str
     ) -> list[Leased]:
-        contents, now = self._filling(shelf, fill), self._clock.now()
-        deadline = now + int(WITHDRAWN_SECONDS * _SECOND)
-        spared = contents.spare(messages, size, besides, now, deadline)
+        spared = self._filling(shelf, fill).spare(messages, size, besides, self._now())
         replace = msgspec.structs.replace
         return [replace(one, parcel=replace(one.parcel, block=None)) for one in spared]
 
@@ -425,16 +445,15 @@ class MemoryWarm:
         partitions_max: int | None = None,
         behind: Lease | None = None,
     ) -> list[Leased]:
-        contents, now = self._contents(shelf, epoch), self._clock.now()
-        deadline = now + int(seconds * _SECOND)
+        contents, now = self._contents(shelf, epoch), self._now()
         if partition is None:
             runs = contents.take(count, partitions_max)
         else:
             runs = contents.take_of(partition, count, None if behind is None else self._held(shelf, behind))
-        return [contents.lease(run.parcel, range(run.begin, run.end), worker, now, deadline) for run in runs]
+        return [contents.lease(run.parcel, range(run.begin, run.end), worker, now, seconds) for run in runs]
 
     async def held(self, shelf: Shelf, wanted: Wanted) -> dict[Lease, list[int]]:
-        now, found = self._clock.now(), dict[Lease, list[int]]()
+        now, found = self._steady(), dict[Lease, list[int]]()
         for lease, offsets in wanted.items():
             held = self._held(shelf, lease)
             if held is None or held.deadline <= now:
@@ -457,7 +476,7 @@ class MemoryWarm:
                 self._shelves[shelf.group].release(held, offsets)
 
     async def extend(self, shelf: Shelf, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        now, lost = self._clock.now(), []
+        now, lost = self._steady(), []
         for lease in leases:
             held = self._held(shelf, lease)
             if held is None or held.deadline <= now:
@@ -468,20 +487,19 @@ class MemoryWarm:
         return lost
 
     async def expire(self, shelf: Shelf, epoch: str, count: int, seconds: float) -> list[Leased]:
-        contents, now = self._contents(shelf, epoch), self._clock.now()
-        deadline, expired = now + int(seconds * _SECOND), list[Leased]()
+        contents, now, expired = self._contents(shelf, epoch), self._now(), list[Leased]()
         while count > 0 and (held := contents.expired(now)) is not None:
             count -= len(held.offsets)
-            expired.append(contents.lease(held.parcel, held.places(), held.worker, now, deadline))
+            expired.append(contents.lease(held.parcel, held.places(), held.worker, now, seconds))
         return expired
 
     async def withdraw(self, shelf: Shelf, epoch: str, partition: str) -> list[Leased]:
-        contents, now = self._contents(shelf, epoch), self._clock.now()
-        return contents.withdraw(partition, now, now + int(WITHDRAWN_SECONDS * _SECOND))
+        return self._contents(shelf, epoch).withdraw(partition, self._now())
 
     async def next_expiry(self, shelf: Shelf) -> int | None:
         contents = self._shelves.get(shelf.group)
-        return None if contents is None else contents.next_expiry()
+        first = None if contents is None else contents.next_expiry()
+        return None if first is None else self._now().when(first)
 
     # Waking up
 
@@ -526,18 +544,21 @@ class MemoryWarm:
         return found
 
     async def running(self, shelf: Shelf, limit: int = 100) -> list[Leased]:
-        contents = self._shelves.get(shelf.group)
+        contents, now = self._shelves.get(shelf.group), self._now()
         held = () if contents is None else contents.held.values()
         longest = heapq.nsmallest(limit, held, key=lambda h: (h.since, h.lease.number))
         return [
             Leased(
                 h.lease, msgspec.structs.replace(h.parcel, block=None), h.places(), h.worker,
-                h.since, h.deadline,
+                h.since, now.when(h.deadline),
             )
             for h in longest
         ]  # fmt: skip
 
     # Look-ups
+
+    def _now(self) -> _Moment:
+        return _Moment(self._clock.now(), self._steady())
 
     def _contents(self, shelf: Shelf, epoch: str) -> _Contents:
         contents = self._shelves.get(shelf.group)
@@ -558,6 +579,10 @@ class MemoryWarm:
         held = contents.held.get(lease.number)
         # Another process numbers its leases as we do: a task that was taken there isn't held here.
         return held if held is not None and held.lease == lease else None
+
+
+def _monotonic() -> int:
+    return monotonic_ns() // 1_000
 
 
 @dataclass(slots=True)

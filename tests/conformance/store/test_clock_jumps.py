@@ -1,0 +1,59 @@
+"""The machine's clock is set while tasks are out: leases last as long as they should."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from forebay.app.opening import open_embedded
+from forebay.model import SystemClock
+from forebay.store.store import LogStore
+
+HOUR = 3_600_000_000
+
+
+class Jumping:
+    """What every clock of this process says, from now on."""
+
+    def __init__(self, patch: pytest.MonkeyPatch) -> None:
+        self.jump = 0
+        before = SystemClock.now
+        patch.setattr(SystemClock, "now", lambda clock: before(clock) + self.jump)
+
+
+@pytest.fixture
+def jumping(monkeypatch: pytest.MonkeyPatch) -> Jumping:
+    return Jumping(monkeypatch)
+
+
+@pytest.fixture(params=["memory://", "sqlite:///{}/log.db"], ids=["memory", "sqlite"])
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> LogStore:
+    store = open_embedded(request.param.format(tmp_path))
+    assert isinstance(store, LogStore)
+    return store
+
+
+async def test_a_clock_that_is_set_ahead_ends_no_lease(store: LogStore, jumping: Jumping) -> None:
+    async with store:
+        await store.create_queue("orders")
+        await store.put_task("orders", b"a", b"b")
+        one, two = await store.get_task("orders", 2)
+        jumping.jump = HOUR
+        await store.tick()
+        assert await store.get_task("orders", 2) == []
+        await store.extend([two])
+        await store.done_task([one, two])
+        assert [group.done for queue in (await store.ledger()).queues for group in queue.groups] == [2]
+
+
+async def test_a_clock_that_is_set_back_makes_no_lease_longer(store: LogStore, jumping: Jumping) -> None:
+    async with store:
+        await store.create_queue("orders")
+        await store.put_task("orders", b"a")
+        await store.get_task("orders", visibility_seconds=0.5)
+        jumping.jump = -HOUR
+        (running,) = await store.running()
+        assert abs(running.deadline - SystemClock().now()) < 1_000_000, "it is told by the clock as it is now"
+        (again,) = await store.get_task("orders", wait_seconds=30)
+        assert again.attempts == 1
