@@ -18,7 +18,8 @@ from forebay.store.plans import Plan
 from forebay.store.settler import Settler
 from forebay.store.store import LogStore
 from forebay.store.values import Task
-from forebay.warm.memory import MemoryWarm, _Contents
+from forebay.warm.contents import Contents
+from forebay.warm.memory import MemoryWarm
 from tests.conformance.store.rigs import gone_process, kill
 from tests.history import Handed, History, Pushed, check, check_log
 
@@ -241,14 +242,14 @@ async def taken_and_still_ready(patch: pytest.MonkeyPatch) -> None:
             contents._ready(piece.parcel, lane, piece.places[0], piece.places[-1] + 1)
         return leased
 
-    finish = _Contents.finish
+    finish = Contents.finish
 
-    def careless(self: _Contents, *args: Any) -> None:
+    def careless(self: Contents, *args: Any) -> None:
         with suppress(KeyError):  # what is there twice is taken off twice
             finish(self, *args)
 
     patch.setattr(MemoryWarm, "take", leaky)
-    patch.setattr(_Contents, "finish", careless)
+    patch.setattr(Contents, "finish", careless)
 
 
 async def marks_that_are_dropped(patch: pytest.MonkeyPatch) -> None:
@@ -266,10 +267,10 @@ async def attempts_that_begin_anew(patch: pytest.MonkeyPatch) -> None:
 
 
 async def partitions_with_several_workers(patch: pytest.MonkeyPatch) -> None:
-    def take(self: _Contents, count: int, _: int | None) -> list[Any]:
+    def take(self: Contents, count: int, _: int | None) -> list[Any]:
         return [run for lane in list(self.lanes.values()) for run in lane.cut(count)]
 
-    patch.setattr(_Contents, "_take_partitions", take)
+    patch.setattr(Contents, "_take_partitions", take)
 
 
 async def claims_that_are_skipped(patch: pytest.MonkeyPatch) -> None:
