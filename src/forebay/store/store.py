@@ -63,7 +63,7 @@ from forebay.store.picking import picked
 from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
-from forebay.store.tail import Tail
+from forebay.store.tail import Tails
 from forebay.store.tickets import check_apart, check_once, check_reason
 from forebay.store.tiers import SECOND
 from forebay.store.transacting import Transaction
@@ -99,7 +99,9 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
     in_memory_queue_bytes: Annotated[int, msgspec.Meta(ge=1 << 20)] = 64 << 20
     """The same in bytes of payload."""
     tail_bytes: Annotated[int, msgspec.Meta(ge=0)] = 8 << 20
-    """Payload of newly put blocks that is kept for workers that wait, per queue."""
+    """Bytes of newly put blocks that are kept for workers that wait, per queue."""
+    tail_bytes_total: Annotated[int, msgspec.Meta(ge=0)] = 64 << 20
+    """The same for all queues together."""
 
 
 class LogStore:
@@ -129,7 +131,7 @@ class LogStore:
         self._queues: dict[str, Queue] = {}
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
-        self._tails: dict[int, Tail] = {}
+        self._tails = Tails(self.settings.tail_bytes, self.settings.tail_bytes_total)
         self._rounds = Rounds(
             log, self._name, self._windows, self._adopt, self._let_go, shared=warm is not None
         )
@@ -317,9 +319,8 @@ class LogStore:
 
     def _remember(self, append: Append, appended: Appended) -> None:
         """Keep a new block for workers that wait."""
-        tail = self._tails.get(append.queue)
-        if tail is not None and appended.count == len(append.block) and not appended.known:
-            tail.add(appended.first, append.block)
+        if appended.count == len(append.block) and not appended.known:
+            self._tails.add(append.queue, appended.first, append.block)
 
     async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
         """Tell whoever waits, here and elsewhere, that something new is in the log.
@@ -737,7 +738,6 @@ class LogStore:
         if group is None:
             text = f"queue {queue.name!r} has no group {name!r}"
             raise UnknownGroup(text, hint="create it with create_group, and say where it starts")
-        tail = self._tails.setdefault(queue.number, Tail(self.settings.tail_bytes))
         shelf = self._shelf(queue, group)
         window = Window(
             self.log,
@@ -745,7 +745,7 @@ class LogStore:
             queue,
             group,
             shelf=shelf,
-            tail=tail,
+            tail=self._tails.of(queue.number),
             own=self._own,
             shared=self._shared,
             elapsed=self._elapsed,
@@ -794,7 +794,7 @@ class LogStore:
     async def _drop_queue(self, number: int) -> None:
         for window in [w for w in self._windows.values() if w.group.queue == number]:
             await self._drop(window)
-        self._tails.pop(number, None)
+        self._tails.drop(number)
 
     async def _drop(self, window: Window) -> None:
         key = (window.group.queue, window.group.name)

@@ -428,7 +428,7 @@ async def test_the_blocks_of_a_deleted_queue_are_forgotten(store: LogStore) -> N
     await store.get_task("orders")
     await store.put_task("orders", b"a")
     await store.delete_queue("orders")
-    assert not store._tails
+    assert not store._tails._tails
 
 
 async def test_what_an_idle_group_gave_back_comes_before_what_is_newer(
