@@ -387,7 +387,7 @@ NORMAL = 1
 GROWS_SLOWLY = {
     "queues", "groups", "group_counts", "deleted_group", "owners", "silent_owners", "trim_owners",
     "old_stage", "open_claims", "handed_claims",
-    "flows", "lane_flows",  # with what is unclaimed: that is what they count
+    "flows", "lane_flows", "returned_flows",  # with what is unclaimed, or came back: that is what they count
     "partitions", "partition_count",  # a list of names, found one by one
     "partition_due_claims",  # open claims of one partition
     "span",  # two subqueries of a row each

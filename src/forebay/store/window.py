@@ -539,7 +539,6 @@ class Window:
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
         """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
         lost = await self._settler.settle(verdicts)
-        self._note_work()
         self._demand()
         return lost
 
@@ -551,13 +550,7 @@ class Window:
     async def conclude(self, plan: Plan, *, again: bool) -> None:
         """The log has all that was planned: so do the shelves from now on."""
         await self._settler.conclude(plan, again=again)
-        self._note_work()
         self._demand()
-
-    def _note_work(self) -> None:
-        """Whoever settles works, and asks this server or another one of those that share the shelf."""
-        if self.tiers.active.warm.shared:
-            self._asked_at = self._elapsed()
 
     async def notice(self) -> None:
         """Take off the shelves what another server has settled."""
