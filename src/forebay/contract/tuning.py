@@ -75,6 +75,7 @@ _BACKOFF: Final[dict[str, Parse]] = {
 }
 _SETTINGS: Final[dict[str, Parse]] = {
     "visibility_seconds": _seconds(0.1, 86_400),
+    "handle_seconds_max": _seconds(0.1, _YEAR),
     "batch_size": _whole(1, 10_000),
     "max_processors": _whole(1, 1_000),
     "ordered": _switch,

@@ -36,6 +36,8 @@ class WorkSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     visibility_seconds: float | None = None
     """How long a worker may take before its tasks go to another: 100 ms to a day."""
+    handle_seconds_max: float | None = None
+    """How long a handler may have a batch before it is cancelled and has failed: 100 ms to a year."""
     batch_size: int | None = None
     """Tasks that a handler gets at once at most: 1 to 10,000."""
     max_processors: int | None = None

@@ -1,7 +1,7 @@
 """Context: what a handler is told beside its tasks.
 
 Invariants: `lost` only grows; `stopping` is set once, and stays set; whatever runs in a thread is waited for,
-also when the handler was cancelled, since nothing can interrupt it.
+also when the handler was cancelled, since nothing can interrupt it; unless that has not begun.
 """
 
 from __future__ import annotations
@@ -10,6 +10,8 @@ import asyncio
 from collections.abc import Callable, Collection
 from time import monotonic
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
+
+from forebay.model import Rejected
 
 if TYPE_CHECKING:
     from forebay.work.threads import Threads
@@ -42,10 +44,14 @@ class Context:
         """How often the task of this batch came back that came back most often."""
         self.is_cancelled = False
         """Whether the worker can't wait any longer; for threads, which can't be cancelled."""
+        self.is_overdue = False
+        """Whether that is as it took longer than `handle_seconds_max`: what it has not settled has failed."""
         self.deadline = deadline
         """Until when the leases hold, on the monotonic clock; moves as they are extended."""
         self._lost: set[int] = set()
         self._threads = threads
+        self._in_threads = 0
+        self._is_left = False
 
     @property
     def lost(self) -> Collection[int]:
@@ -66,4 +72,20 @@ class Context:
     async def in_thread(self, work: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
         """Run something that blocks in one of the worker's threads."""
         assert self._threads is not None, "a context without a worker"
-        return await self._threads.run(work, *args, **kwargs)
+        if self._is_left:
+            raise Rejected("the handler took too long, and nobody waits for it", hint="let it end")
+        self._in_threads += 1
+        try:
+            return await self._threads.run(work, *args, **kwargs)
+        finally:
+            self._in_threads -= 1
+            self._replace_threads(-1)
+
+    def leave(self) -> None:
+        """Nobody waits for the handler any more: the threads that it is in are replaced until it is out."""
+        self._is_left = True
+        self._replace_threads(self._in_threads)
+
+    def _replace_threads(self, count: int) -> None:
+        if self._is_left and self._threads is not None:
+            self._threads.spare(count)

@@ -16,6 +16,7 @@ was a moment ago.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping
+from math import inf
 from typing import Final
 
 __all__ = ["Fairness", "Turn"]
@@ -124,9 +125,9 @@ class Fairness:
         self.found(queue, now)
         return self._turn(queue, now)
 
-    def end(self, turn: Turn, now: float) -> None:
-        """A batch has ended."""
-        share, seconds = self._shares[turn.queue], max(0.0, now - turn.began)
+    def end(self, turn: Turn, now: float, seconds_max: float = inf) -> None:
+        """A batch has ended; it counts as one of so many seconds at most."""
+        share, seconds = self._shares[turn.queue], min(max(0.0, now - turn.began), seconds_max)
         if len(share.turns) + share.held >= share.limit:
             share.since = now  # until now it was kept back by its own limit
         share.turns.discard(turn)

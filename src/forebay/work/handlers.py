@@ -130,7 +130,7 @@ class _Calling:
     async def _here(self, context: Context, telling: _Telling, items: Sequence[Item]) -> None:
         """Call it in the loop."""
         for task, value in items:
-            if context.stopping.is_set():
+            if context.stopping.is_set() or context.is_cancelled:
                 return
             if task.id not in context.lost:
                 telling.add(task, await self._call(context, value))
@@ -169,12 +169,15 @@ class _Calling:
                 await telling.now_and_then()
             await working
         finally:
-            # A thread can't be interrupted: what it has done counts, also when nobody waits for it.
+            # A thread can't be interrupted: what it has done counts, also when nobody waits for it. It may
+            # take for ever, so that what is known by now is told before.
             working.cancel()
-            await asyncio.wait([working])
-            while not known.empty():
-                if (found := known.get_nowait()) is not None:
-                    telling.add(*found)
+            _add_all(telling, known)
+            try:
+                await telling.finish()
+            finally:
+                await asyncio.wait([working])
+                _add_all(telling, known)
 
     def _call_here(self, context: Context, value: Any) -> object:
         try:
@@ -184,6 +187,12 @@ class _Calling:
 
     def _arguments(self, context: Context, value: Any) -> tuple[Any, ...]:
         return (context, value) if self._shape.takes_context else (value,)
+
+
+def _add_all(telling: _Telling, known: asyncio.Queue[tuple[Task, object] | None]) -> None:
+    while not known.empty():
+        if (found := known.get_nowait()) is not None:
+            telling.add(*found)
 
 
 def _is_cancelled() -> bool:

@@ -32,7 +32,8 @@ _COUNTERS: Final = {
     "tasks_buried": ("buried", "Tasks that were made dead letters."),
     "tasks_parked": ("parked", "Tasks left for another version of the program."),
     "tasks_lost": ("lost", "Tasks whose lease was lost before they were settled."),
-    "handler_errors": ("handler_errors", "Calls of handlers that raised."),
+    "handler_errors": ("handler_errors", "Calls of handlers that raised, or took too long."),
+    "handlers_overdue": ("overdue", "Calls of handlers that took longer than `handle_seconds_max`."),
     "queue_job_processor_slow_cycles": ("slow_cycles", "Cycles that took longer than 10 seconds."),
 }
 
@@ -41,13 +42,13 @@ class QueueNumbers:
     """Numbers of one queue."""
 
     __slots__ = (
-        "buried", "cycles", "cycles_seconds", "errors", "handler_errors", "in_progress", "lost", "parked",
-        "processed", "retried", "seconds_per_task", "slow_cycles",
+        "buried", "cycles", "cycles_seconds", "errors", "handler_errors", "in_progress", "lost", "overdue",
+        "parked", "processed", "retried", "seconds_per_task", "slow_cycles", "stragglers",
     )  # fmt: skip
 
     def __init__(self) -> None:
         self.processed = self.errors = self.retried = self.buried = self.parked = self.lost = 0
-        self.handler_errors = self.slow_cycles = self.in_progress = 0
+        self.handler_errors = self.overdue = self.slow_cycles = self.in_progress = self.stragglers = 0
         self.cycles = [0] * (len(_BOUNDS) + 1)
         self.cycles_seconds = 0.0
         self.seconds_per_task: float | None = None
@@ -95,13 +96,20 @@ class Numbers(Collector):
         in_progress = GaugeMetricFamily(
             "queue_tasks_in_progress", "Tasks in the hands of handlers.", labels=["queue_num"]
         )
+        stragglers = GaugeMetricFamily(
+            "queue_running_stragglers",
+            "Handlers that took too long, would not end, and still run.",
+            labels=["queue_num"],
+        )
         bounds = [*map(str, _BOUNDS), "+Inf"]
         for number, queue in self._queues.items():
             buckets = list(zip(bounds, accumulate(queue.cycles), strict=True))
             cycles.add_metric([str(number)], buckets, queue.cycles_seconds)
             in_progress.add_metric([str(number)], queue.in_progress)
+            stragglers.add_metric([str(number)], queue.stragglers)
         yield cycles
         yield in_progress
+        yield stragglers
         yield GaugeMetricFamily("queue_running_workers", "Workers that run.", value=self.workers)
         yield GaugeMetricFamily(
             "queue_running_job_processors", "Job processors that run.", value=self.processors

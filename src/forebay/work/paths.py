@@ -4,6 +4,7 @@
 |---|---|
 | `{service}/worker/queue/{name}/max_processors` | job processors |
 | `{service}/worker/queue/{name}/visibility_timeout` | seconds |
+| `{service}/worker/queue/{name}/handle_seconds_max` | seconds |
 | `{service}/worker/queue/{name}/batch_size` | tasks |
 | `{service}/worker/queue/{name}/queue/{id}/batch_size` | tasks, by the number of the queue |
 
@@ -27,9 +28,12 @@ __all__ = ["FIELDS", "names_in", "read_changes"]
 FIELDS: Final = {
     "max_processors": "max_processors",
     "visibility_timeout": "visibility_seconds",
+    "handle_seconds_max": "handle_seconds_max",
     "batch_size": "batch_size",
 }
 """Settings by the last part of their paths."""
+_FRACTIONS: Final = frozenset(("visibility_seconds", "handle_seconds_max"))
+"""Settings that needn't be whole numbers."""
 _FAULTS_MAX: Final = 20
 _DEPTH_MAX: Final = 20
 _KEYS_MAX: Final = 100_000
@@ -138,7 +142,7 @@ def _meant(name: str, number: int | None, worker: str, queues: Mapping[str, int]
 
 def _fault(path: tuple[str, ...], field: str, value: Any) -> list[str]:
     """What is wrong with a value."""
-    wanted = float if field == "visibility_seconds" else int
+    wanted = float if field in _FRACTIONS else int
     if isinstance(value, bool) or not isinstance(value, int | wanted):
         return [f"{'/'.join(path)}: {value!r} is no {'number' if wanted is float else 'whole number'}"]
     try:

@@ -2,7 +2,8 @@
 
 Invariants: nothing that a handler does ends its processor. When a handler has ended, nothing of its batch is
 left in hand: what it has not settled comes back, after a pause and an attempt more if it failed or forgot, at
-once and uncounted if the worker stops. A task whose handler hasn't ended is never given back.
+once and uncounted if the worker stops. A task whose handler hasn't ended is never given back: where it won't
+end when its time is over, the lease ends by itself.
 """
 
 from __future__ import annotations
@@ -17,20 +18,19 @@ from time import monotonic
 from typing import Any, Final
 
 from forebay.contract import UnknownFormat
-from forebay.model import Clock, ForebayError
-from forebay.store.seam import Store
+from forebay.model import ForebayError
 from forebay.store.values import Task
 from forebay.work.batch import Batch
+from forebay.work.calls import Call, Calls
 from forebay.work.context import Context
 from forebay.work.keeping import Keeper
 from forebay.work.outcomes import SECOND, Outcomes, Rule, named, text_of
 from forebay.work.served import Served
-from forebay.work.settings import WorkerSettings
-from forebay.work.taking import Taken, Taker
-from forebay.work.threads import Threads
+from forebay.work.settings import BindingSettings
+from forebay.work.taking import Taken
 from forebay.work.values import HandlerStats
 
-__all__ = ["Calls", "HandlerExitError", "JobProcessor"]
+__all__ = ["HandlerExitError", "HandlerOverdueError", "JobProcessor"]
 
 logger: Final = logging.getLogger("forebay.work")
 _PAUSE_SECONDS: Final = 0.1
@@ -41,51 +41,8 @@ class HandlerExitError(Exception):
     """A handler wanted to end the process."""
 
 
-class Calls:
-    """What the processors of a worker share: the handlers that run, and whether they are to end."""
-
-    def __init__(
-        self,
-        store: Store,
-        taker: Taker,
-        *,
-        settings: WorkerSettings,
-        name: str,
-        clock: Clock,
-        threads: Threads,
-    ) -> None:
-        self.store = store
-        self.taker = taker
-        self.settings = settings
-        self.name = name
-        self.clock = clock
-        self.threads = threads
-        self.stopping = asyncio.Event()
-        self.trouble: ForebayError | None = None
-        """Why the store can't be asked, while it can't."""
-        self._running: dict[asyncio.Task[Any], Context] = {}
-
-    async def run(self, context: Context, work: asyncio.Task[Any]) -> None:
-        """Wait for a handler's end, whatever that is."""
-        self._running[work] = context
-        try:
-            await asyncio.wait([work])
-        finally:
-            del self._running[work]
-
-    def cancel(self) -> None:
-        """Cancel all handlers that run."""
-        for work, context in self._running.items():
-            context.is_cancelled = True
-            work.cancel()
-
-    def note(self, error: ForebayError | None) -> None:
-        """The store can, or can't, be asked; said once."""
-        if error is not None and self.trouble is None:
-            logger.warning("no tasks can be taken, which is tried again: %s", error)
-        elif error is None and self.trouble is not None:
-            logger.info("tasks are taken again")
-        self.trouble = error
+class HandlerOverdueError(Exception):
+    """A handler took longer than it may."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,6 +53,12 @@ class _Job:
     context: Context
     batch: Batch
     rule: Rule
+    keeper: Keeper
+
+    @property
+    def settings(self) -> BindingSettings:
+        """As they were when it began."""
+        return self.rule.settings
 
 
 class JobProcessor:
@@ -140,38 +103,75 @@ class JobProcessor:
             threads=self._calls.threads,
             attempts=max(task.attempts for task in taken.tasks),
         )
-        rule = Rule(served.settings, self._calls.clock.now, random)
+        settings = served.settings
+        rule = Rule(settings, self._calls.clock.now, random)
         batch = Batch(self._calls.store, context, taken.tasks, rule)
-        keeper = Keeper(self._calls.store, batch, context, served.settings.visibility_seconds)
+        keeper = Keeper(
+            self._calls.store, batch, context, settings.visibility_seconds, settings.handle_seconds_max
+        )
         served.add(in_progress=count)
         keeper.start(taken.seconds)
+        straggler: asyncio.Task[Any] | None = None
         try:
-            await self._work(_Job(served, context, batch, rule), taken.tasks)
+            straggler = await self._work(_Job(served, context, batch, rule, keeper), taken.tasks)
         finally:
             await keeper.close()
             served.add(in_progress=-count)
             served.cycle(monotonic() - taken.began, count)
-            self._taker.end(taken.turn)
+            if straggler is None:
+                self._taker.end(taken.turn, is_overdue=context.is_overdue)
+            else:
+                self._calls.stragglers.add(served, taken.turn, straggler)
 
-    async def _work(self, job: _Job, tasks: Sequence[Task]) -> None:
+    async def _work(self, job: _Job, tasks: Sequence[Task]) -> asyncio.Task[Any] | None:
+        """Have them handled, and say what became of them; the call of a handler that would not end."""
         served, context, batch = job.served, job.context, job.batch
+        straggler: asyncio.Task[Any] | None = None
         if self._calls.stopping.is_set():
             outcomes, typed = Outcomes(released=[task.id for task in tasks]), list[Any]()
         else:
             outcomes, typed = self._decoded(job, tasks)
         if typed:
-            call = asyncio.get_running_loop().create_task(
+            work = asyncio.get_running_loop().create_task(
                 _guarded(served.binding.handle, context, batch, typed)
             )
-            await self._calls.run(context, call)
+            has_ended = await self._run(job, work)
             batch.close()
-            self._judge(job, call, outcomes)
+            if has_ended:
+                self._judge(job, work, outcomes)
+            else:
+                straggler = work
+                context.leave()
+                self._count_failure(job, len(batch.left), retried=batch.retried)
         try:
             await batch.settle(outcomes, is_last=True)
         except ForebayError as error:
             text = "%d tasks of %s come back when their leases end, since the store isn't told: %s"
             logger.warning(text, len(batch), context.queue, error)
         served.add(lost=batch.lost, buried=batch.buried)
+        return straggler
+
+    async def _run(self, job: _Job, work: asyncio.Task[Any]) -> bool:
+        """Wait for a handler's end, or until its time is over; whether it has ended."""
+        call = Call(job.context, work, self._calls.settings.hurry_seconds)
+
+        def overdue() -> None:
+            if job.context.is_cancelled:  # the worker stops
+                return
+            job.served.add(overdue=1)
+            text = (
+                "the handler of %s took longer than %g s, its handle_seconds_max, and is cancelled: "
+                "%d tasks that it has not settled have failed; find out what it waits for, "
+                "or raise handle_seconds_max if it may take so long"
+            )
+            logger.warning(text, job.context.queue, job.settings.handle_seconds_max, len(job.batch.left))
+            call.overdue()
+
+        job.keeper.on_overdue = overdue
+        try:
+            return await self._calls.run(call)
+        finally:
+            job.keeper.on_overdue = None
 
     def _decoded(self, job: _Job, tasks: Sequence[Task]) -> tuple[Outcomes, list[Any]]:
         """Tasks as their handler knows them, and what becomes of those that it isn't given."""
@@ -211,14 +211,20 @@ class JobProcessor:
         strange = set(outcomes.ids())
         left = [task for task in batch.left if task.id not in strange]
         ids = [task.id for task in left]
-        if call.cancelled() and context.is_cancelled:
+        if context.is_overdue:
+            text = f"it took longer than {job.settings.handle_seconds_max:g} s"
+            rule.fail(outcomes, left, HandlerOverdueError(text))
+            self._count_failure(job, len(left), retried=batch.retried + len(outcomes.retried))
+            if not call.cancelled() and call.exception() is not None:
+                text = "the handler of %s failed when it was cancelled"
+                logger.error(text, context.queue, exc_info=call.exception())
+        elif call.cancelled() and context.is_cancelled:
             outcomes.released += ids
             served.add(processed=batch.done, retried=batch.retried)
         elif call.cancelled() or call.exception() is not None:
             error = asyncio.CancelledError() if call.cancelled() else call.exception()
             rule.fail(outcomes, left, error)
-            retried = batch.retried + len(outcomes.retried)
-            served.add(handler_errors=1, processed=batch.done, retried=retried, errors=len(left))
+            self._count_failure(job, len(left), retried=batch.retried + len(outcomes.retried))
             logger.error("the handler of %s failed", context.queue, exc_info=error)
         else:
             self._take_stats(served, batch, call.result())
@@ -228,6 +234,9 @@ class JobProcessor:
                 rule.fail(outcomes, left, None)
                 served.add(retried=len(outcomes.retried))
                 logger.warning("the handler of %s said nothing of %d tasks", context.queue, len(ids))
+
+    def _count_failure(self, job: _Job, left: int, *, retried: int) -> None:
+        job.served.add(handler_errors=1, processed=job.batch.done, retried=retried, errors=left)
 
     def _take_stats(self, served: Served, batch: Batch, said: HandlerStats | None) -> None:
         stats = said or HandlerStats(processed=batch.done, retried=batch.retried)

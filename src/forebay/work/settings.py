@@ -17,6 +17,8 @@ RETRIES_MAX = (1 << 31) - 2
 """As many as a queue takes."""
 _VISIBILITY_MIN = 0.1
 _VISIBILITY_MAX = 86_400.0
+_HANDLE_MIN = 0.1
+_YEAR = 365 * 86_400.0
 _Seconds = Annotated[float, msgspec.Meta(ge=0)]
 
 
@@ -41,7 +43,7 @@ class Backoff(msgspec.Struct, frozen=True, kw_only=True):
         """Refuse what would never end, or come sooner and sooner."""
         _check(0 <= self.initial <= self.max, f"a first pause of {self.initial} s", "0 up to the longest")
         _check(1 <= self.factor <= 1000, f"a factor of {self.factor}", "1 to 1000")  # noqa: PLR2004 - a bound
-        _check(self.max <= _VISIBILITY_MAX * 365, f"a pause of {self.max} s", "up to a year")
+        _check(self.max <= _YEAR, f"a pause of {self.max} s", "up to a year")
         _check(0 <= self.jitter <= 1, f"a jitter of {self.jitter}", "0 to 1")
 
 
@@ -54,6 +56,10 @@ class BindingSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Job processors of one worker that may be at it at a time."""
     visibility_seconds: float = 60.0
     """How long a worker that died keeps its tasks; while it lives, its leases are extended."""
+    handle_seconds_max: float = 86_400.0
+    """How long a handler may have a batch, from 0.1 s to a year: after that it is cancelled, what it has not
+    settled has failed, and its leases are extended no more. A day, so that what takes long isn't done twice,
+    while a handler that hangs doesn't keep its tasks and its processor for ever."""
     ordered: bool = False
     """The queue must be an ordered one."""
     retries_max: int | None = None
@@ -69,6 +75,8 @@ class BindingSettings(msgspec.Struct, frozen=True, kw_only=True):
         _check(0 <= self.max_processors <= PROCESSORS_MAX, what, f"0 to {PROCESSORS_MAX}")
         what = f"a visibility timeout of {self.visibility_seconds} s"
         _check(_VISIBILITY_MIN <= self.visibility_seconds <= _VISIBILITY_MAX, what, "0.1 s to a day")
+        what = f"a handler that takes {self.handle_seconds_max} s"
+        _check(_HANDLE_MIN <= self.handle_seconds_max <= _YEAR, what, "0.1 s to a year")
         if self.retries_max is not None:
             is_right = 0 <= self.retries_max <= RETRIES_MAX
             _check(is_right, f"{self.retries_max} retries", f"0 to {RETRIES_MAX}, or none for no limit")

@@ -11,13 +11,14 @@ import asyncio
 import logging
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from math import inf
 from time import monotonic
 from typing import Final
 
 from forebay.model import ForebayError, Unavailable, cancel
 from forebay.store.seam import Store
 from forebay.store.values import Task
-from forebay.work.fairness import Fairness, Turn
+from forebay.work.fairness import LAG_SECONDS, Fairness, Turn
 from forebay.work.served import Served
 from forebay.work.settings import WorkerSettings
 
@@ -73,9 +74,9 @@ class Taker:
             return await self._look(turn)
         return await self._wait()
 
-    def end(self, turn: Turn) -> None:
-        """A batch has ended: there is room."""
-        self.fairness.end(turn, monotonic())
+    def end(self, turn: Turn, *, is_overdue: bool = False) -> None:
+        """A batch has ended: there is room. One that hung isn't held against its queue for so long."""
+        self.fairness.end(turn, monotonic(), LAG_SECONDS if is_overdue else inf)
         self._wake_idle()
 
     def nudge(self) -> None:

@@ -63,7 +63,9 @@ def bind(
 
 def binding_settings(said: WorkSettings) -> BindingSettings:
     """What a contract says of a queue, and the defaults for what it doesn't."""
-    names = ("batch_size", "max_processors", "visibility_seconds", "ordered", "retries_max")
+    names = (
+        "batch_size", "max_processors", "visibility_seconds", "handle_seconds_max", "ordered", "retries_max",
+    )  # fmt: skip
     pauses = {
         "initial": said.backoff.initial_seconds,
         "factor": said.backoff.factor,

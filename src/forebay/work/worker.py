@@ -24,10 +24,11 @@ from prometheus_client import CollectorRegistry
 from forebay.model import Clock, Misconfigured, Rejected, SystemClock, UnknownQueue, cancel
 from forebay.store.seam import Store
 from forebay.work.binding import Binding
+from forebay.work.calls import Calls
 from forebay.work.fairness import Fairness
 from forebay.work.following import followed
 from forebay.work.numbers import Numbers
-from forebay.work.processor import Calls, JobProcessor
+from forebay.work.processor import JobProcessor
 from forebay.work.served import Served
 from forebay.work.settings import PROCESSORS_MAX, WorkerSettings
 from forebay.work.taking import Taker
@@ -127,6 +128,7 @@ class Worker:
             raise
         finally:
             numbers.workers -= 1
+            self.is_stuck = self.is_stuck or len(calls.stragglers) > 0
             await cancel(*self._running.values())  # usually there are none
             calls.threads.close()
             await self._stack.aclose()
@@ -162,7 +164,7 @@ class Worker:
             return "the worker hasn't begun"
         if self._calls.stopping.is_set():
             return "the worker stops"
-        return None if self._calls.trouble is None else str(self._calls.trouble)
+        return self._calls.stragglers.trouble if self._calls.trouble is None else str(self._calls.trouble)
 
     # What it is told while it runs
 

@@ -29,6 +29,7 @@ queues:
         type: int64
     settings:
       visibility_seconds: 2m
+      handle_seconds_max: 6h
       batch_size: 100
       max_processors: 4
       ordered: true
@@ -61,6 +62,7 @@ def test_a_contract_is_read_as_it_is_written() -> None:
     pauses = Backoff(initial_seconds=0.5, factor=3, max_seconds=3600, jitter=0.5)
     settings = WorkSettings(
         visibility_seconds=120,
+        handle_seconds_max=21_600,
         batch_size=100,
         max_processors=4,
         ordered=True,
@@ -217,6 +219,9 @@ def test_each_fault_is_said_with_its_place(text: str, fault: str) -> None:
         ("{max_processors: -1}", 32, "queue 'a': settings: max_processors is '-1'"),
         ("{visibility_seconds: soon}", 36, "queue 'a': settings: visibility_seconds is 'soon'"),
         ("{visibility_seconds: 2d}", 36, "queue 'a': settings: visibility_seconds is '2d'"),
+        ("{handle_seconds_max: never}", 36, "queue 'a': settings: handle_seconds_max is 'never'"),
+        ("{handle_seconds_max: 0}", 36, "queue 'a': settings: handle_seconds_max is '0'"),
+        ("{handle_seconds_max: 31536001}", 36, "queue 'a': settings: handle_seconds_max is '31536001'"),
         ("{ordered: 1}", 25, "queue 'a': settings: ordered is '1'"),
         ("{retries_max: many}", 29, "queue 'a': settings: retries_max is 'many'"),
         ("{codec: json}", 23, "queue 'a': settings: codec is 'json'"),

@@ -176,3 +176,18 @@ def test_a_queue_at_rest_is_left_alone_until_its_time() -> None:
     assert fairness.room(4.0) == []
     assert fairness.rested(4.0) == 1.0
     assert fairness.pick(5.0) is not None
+
+
+def test_a_batch_that_hung_is_not_held_against_its_queue_for_as_long_as_it_did() -> None:
+    fairness = Fairness({"hung": 1, "other": 1})
+    hung = fairness.begin("hung", 0.0)
+    other = fairness.begin("other", 86_390.0)
+    fairness.end(other, 86_400.0)
+    fairness.end(hung, 86_400.0, LAG_SECONDS)
+    turns = []
+    for now in (86_400.0, 86_401.0, 86_402.0, 86_403.0):
+        turn = fairness.pick(now)
+        assert turn is not None
+        turns.append(turn.queue)
+        fairness.end(turn, now + 1)
+    assert sorted(turns) == ["hung", "hung", "other", "other"]

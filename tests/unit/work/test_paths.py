@@ -24,14 +24,16 @@ shop:
       emails:
         max_processors: 4
         visibility_timeout: 30.5
+        handle_seconds_max: 7200
         queue: {1: {batch_size: 50}}
 """
     flat = """
 shop/worker/queue/emails/max_processors: 4
-shop/worker/queue/emails: {visibility_timeout: 30.5}
+shop/worker/queue/emails: {visibility_timeout: 30.5, handle_seconds_max: 7200}
 shop: {worker/queue/emails/queue/1/batch_size: 50}
 """
-    expected = {"emails": {"max_processors": 4, "visibility_seconds": 30.5, "batch_size": 50}}
+    settings = {"max_processors": 4, "visibility_seconds": 30.5, "handle_seconds_max": 7200, "batch_size": 50}
+    expected = {"emails": settings}
     assert read(nested) == read(flat) == expected
 
 
@@ -70,6 +72,7 @@ def test_every_fault_is_named() -> None:
 shop/worker/queue/emails:
   max_processors: many
   visibility_timeout: 0
+  handle_seconds_max: 1d
   batch_size: true
   retries: 3
   queue: {x: {batch_size: 1}}
@@ -79,6 +82,7 @@ shop/worker/queue/emails:
     said = caught.value.message
     assert "shop/worker/queue/emails/max_processors: 'many' is no whole number" in said
     assert "visibility_timeout: a visibility timeout of 0 s can't be" in said
+    assert "emails/handle_seconds_max: '1d' is no number" in said
     assert "batch_size: True is no whole number" in said
     assert "emails/retries: there is no such setting; there are max_processors" in said
     assert "emails/queue/x/batch_size: there is no such setting" in said

@@ -8,7 +8,7 @@ import pytest
 from forebay.contract import Format, WorkSettings
 from forebay.log.values import Queue, QueueSettings
 from forebay.model import Forbidden, ForebayError, Misconfigured, Unavailable, UnknownQueue
-from forebay.work import typed
+from forebay.work import BindingSettings, typed
 from forebay.work.typed import Putter
 
 FORMAT = Format.of(3, "emails", {"to": "string"})
@@ -50,6 +50,13 @@ class FakeStore:
 def queue_on(store: FakeStore) -> Putter:
     anything: Any = store
     return Putter(anything, FORMAT)
+
+
+def test_what_a_contract_says_of_the_work_is_the_workers_and_what_it_does_not_is_the_default() -> None:
+    said = WorkSettings(visibility_seconds=5.0, handle_seconds_max=7200.0, retries_max=3)
+    expected = BindingSettings(visibility_seconds=5.0, handle_seconds_max=7200.0, retries_max=3)
+    assert typed.binding_settings(said) == expected
+    assert typed.binding_settings(WorkSettings()) == BindingSettings()
 
 
 async def test_a_queue_is_looked_at_once_however_many_begin_together() -> None:
