@@ -68,6 +68,13 @@ def test_tasks_that_are_only_looked_at_go_back_when_there_is_no_server(commands:
     assert [task["payload"] for task in commands.lines("take", "orders", "--done", "--wait", "10s")] == ["a"]
 
 
+def test_tasks_that_would_be_taken_for_no_time_are_not_taken(commands: Commands) -> None:
+    commands.run("push", "orders", given="a")
+    refused = commands.run("take", "orders", "--visibility", "0s", status=3)
+    assert "a lease of 0.0 seconds; give more than 0" in refused.stderr
+    assert [task["payload"] for task in commands.lines("take", "orders", "--done", "--wait", "10s")] == ["a"]
+
+
 def test_objects_carry_partition_headers_and_transaction_ids(commands: Commands) -> None:
     lines = [
         {"payload": {"a": 1}, "partition": "p", "transaction_id": "t", "headers": {"flow": "f"}},

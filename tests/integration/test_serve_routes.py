@@ -164,6 +164,14 @@ def test_an_extension_moves_the_deadline(speaker: Speaker) -> None:
     assert [int(piece["first"]) for piece in running if piece["queue"] == speaker.queue] == [id]
 
 
+def test_an_extension_by_no_time_is_refused(speaker: Speaker) -> None:
+    speaker.push(1)
+    (task,) = speaker.take()
+    body = {"tasks": [ticket(task)], "seconds": 0}
+    assert "`float` > 0" in speaker.answer("POST", "/v1/extend", body).refusal(400)
+    assert speaker.post("/v1/extend", {"tasks": [ticket(task)]}) == {"settled": 1}
+
+
 def test_several_outcomes_are_one_write(speaker: Speaker) -> None:
     ids = speaker.push(*range(4))
     done, retried, buried, released = map(ticket, speaker.take(4))

@@ -62,7 +62,14 @@ from forebay.model import (
     unpack,
     whole,
 )
-from forebay.store.asking import addressed, checked_begin, checked_count, checked_partitions, raise_for_lost
+from forebay.store.asking import (
+    addressed,
+    checked_begin,
+    checked_count,
+    checked_partitions,
+    checked_seconds,
+    raise_for_lost,
+)
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
 from forebay.store.tickets import check_reason, check_time, leases_of
@@ -330,7 +337,7 @@ class Client:
         """
         names = checked_partitions(names_of(queue), partition, partitions_max)
         form: dict[str, Any] = {"count": checked_count(count), "group": group}
-        form |= {"worker": worker or self._worker, "visibility_seconds": visibility_seconds}
+        form |= {"worker": worker or self._worker, "visibility_seconds": checked_seconds(visibility_seconds)}
         form["partitions_max"] = partitions_max
         path = "/v1/take"
         if len(names) == 1:
@@ -383,9 +390,9 @@ class Client:
         Tasks that were taken together share a lease where they come from one block, and are extended
         together.
         """
-        tickets = _tickets(list(tasks))
+        tickets, asked = _tickets(list(tasks)), checked_seconds(seconds)
         if tickets:
-            form = {"tasks": tickets, "seconds": seconds}
+            form = {"tasks": tickets, "seconds": asked}
             await self._send("POST", "/v1/extend", Settled, form)
 
     async def settle(

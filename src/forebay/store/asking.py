@@ -8,6 +8,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.log.registry import SECONDS_MAX
 from forebay.log.values import Queue
 from forebay.model import TIME_MAX, LeaseLost, Message, Rejected, check_partition, from_datetime
 
@@ -20,9 +21,22 @@ DELAY_SECONDS_MAX: Final = TIME_MAX // 1_000_000
 
 def checked_count(count: int) -> int:
     """How many tasks to take, unless it is too many or none."""
-    if not 1 <= count <= COUNT_MAX:
-        raise Rejected(f"{count} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
+    if not (_is_whole(count) and 1 <= count <= COUNT_MAX):
+        raise Rejected(f"{count!r} tasks can't be taken at once", hint=f"ask for 1 to {COUNT_MAX}")
     return count
+
+
+def _is_whole(count: object) -> bool:
+    return isinstance(count, int) and not isinstance(count, bool)
+
+
+def checked_seconds(seconds: float | None) -> float | None:
+    """How long a lease is to hold; None where the queue says it."""
+    is_number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if seconds is not None and not (is_number and 0 < seconds <= SECONDS_MAX):
+        hint = f"give more than 0 and up to {SECONDS_MAX}, or nothing for the queue's own"
+        raise Rejected(f"a lease of {seconds!r} seconds", hint=hint)
+    return seconds
 
 
 def checked_partitions(
@@ -34,9 +48,9 @@ def checked_partitions(
         if len(queues) > 1:
             hint = "name one queue, or no partition"
             raise Rejected(f"partition {partition!r} of {len(queues)} queues", hint=hint)
-    if partitions_max is not None and partitions_max < 1:
+    if partitions_max is not None and not (_is_whole(partitions_max) and partitions_max >= 1):
         hint = "ask for 1 or more, or leave it out for any number"
-        raise Rejected(f"tasks of {partitions_max} partitions can't be taken", hint=hint)
+        raise Rejected(f"tasks of {partitions_max!r} partitions can't be taken", hint=hint)
     return queues
 
 

@@ -20,7 +20,6 @@ from typing import Annotated, Any, Self
 
 import msgspec
 
-from forebay.log.registry import SECONDS_MAX
 from forebay.log.seam import Log
 from forebay.log.values import (
     Append,
@@ -54,6 +53,7 @@ from forebay.store.asking import (
     checked_begin,
     checked_count,
     checked_partitions,
+    checked_seconds,
     raise_for_lost,
 )
 from forebay.store.by_hand import ByHand
@@ -356,11 +356,12 @@ class LogStore:
         there are.
         """
         checked_count(count)
+        asked = checked_seconds(visibility_seconds)
         names = checked_partitions(names_of(queue), partition, partitions_max)
         windows = in_turn([await self._window(name, group) for name in names])
         for window in windows:
             check_ordered(window.queue, partition, partitions_max)
-        seconds = [_seconds(visibility_seconds, w.queue.settings.visibility_seconds) for w in windows]
+        seconds = [asked or w.queue.settings.visibility_seconds for w in windows]
         with picked(windows, partition, partitions_max) as sources:
             return await self._take(windows, zip(sources, seconds, strict=True), count, worker, wait_seconds)
 
@@ -416,6 +417,7 @@ class LogStore:
         Tasks that were taken together share a lease where they come from one block, and are extended
         together.
         """
+        asked = checked_seconds(seconds)
         ballot = Ballot(self._worker)
         ballot.done(tasks)
         by_group = {
@@ -425,8 +427,7 @@ class LogStore:
         lost: list[int] = []
         for number, leases in by_group.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(leases)))
-            longer = _seconds(seconds, window.queue.settings.visibility_seconds)
-            gone = await window.extend(list(leases), longer)
+            gone = await window.extend(list(leases), asked or window.queue.settings.visibility_seconds)
             lost.extend(task_id for lease in gone for task_id in leases[lease])
         raise_for_lost(lost)
 
@@ -812,11 +813,3 @@ class LogStore:
     def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:
         begins, seconds = checked_begin(start_time, delay)
         return begins if seconds is None else self._clock.now() + round(seconds * SECOND)
-
-
-def _seconds(given: float | None, default: float) -> float:
-    """How long a lease holds."""
-    if given is not None and not 0 <= given <= SECONDS_MAX:
-        hint = f"give more than 0 and up to {SECONDS_MAX}, or nothing for the queue's own"
-        raise Rejected(f"a lease of {given} seconds", hint=hint)
-    return given or default

@@ -26,6 +26,7 @@ AnyId = Annotated[
 ]
 Micros = Annotated[int, Meta(description="Microseconds since 1970, UTC", ge=0, le=TIME_MAX)]
 Seconds = Annotated[float, Meta(ge=0, le=1e9)]
+LeaseSeconds = Annotated[float, Meta(gt=0, le=1e9)]
 
 
 class Form(msgspec.Struct, kw_only=True, forbid_unknown_fields=True, omit_defaults=True):
@@ -129,7 +130,7 @@ class TakeForm(Form, kw_only=True):
     """Who takes them, for people; else your address."""
     wait_seconds: Seconds = 0.0
     """How long to wait for the first task; the server has a limit of its own."""
-    visibility_seconds: Seconds | None = None
+    visibility_seconds: LeaseSeconds | None = None
     """How long the tasks are yours; else what the queue says."""
     partitions_max: Annotated[int, Meta(ge=1)] | None = None
     """Of ordered queues: from how many partitions at most."""
@@ -209,7 +210,7 @@ class ExtendForm(Form, kw_only=True):
     """Tasks to keep for longer."""
 
     tasks: Tickets
-    seconds: Seconds | None = None
+    seconds: LeaseSeconds | None = None
 
 
 class SettleForm(Form, kw_only=True):

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import math
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -299,6 +301,39 @@ async def test_extend_keeps_a_task(rig: StoreRig) -> None:
     await store.extend([task])
     rig.clock.advance(seconds=59)
     await store.done_task([task])
+
+
+@pytest.mark.parametrize("seconds", [0, 0.0, -1, math.nan, math.inf, 1e12, True, "30"])
+async def test_a_lease_of_no_time_or_for_ever_is_rejected(rig: StoreRig, seconds: Any) -> None:
+    """0 isn't the queue's own: who computed it would be given a minute that nobody asked for."""
+    store = rig.store
+    await store.create_queue("orders")
+    await store.put_task("orders", b"x")
+    with pytest.raises(Rejected, match=r"a lease of .* seconds; give more than 0 and up to"):
+        await store.get_task("orders", visibility_seconds=seconds)
+    (task,) = await store.get_task("orders")
+    for tasks in ([task], []):
+        with pytest.raises(Rejected, match=r"a lease of .* seconds; give more than 0 and up to"):
+            await store.extend(tasks, seconds)
+    await store.done_task([task])
+
+
+@pytest.mark.parametrize("count", [0, -1, 10_001, 1.5, 2.0, math.nan, math.inf, True, "1", None])
+async def test_a_count_that_is_no_number_of_tasks_is_rejected(store: Store, count: Any) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"x")
+    with pytest.raises(Rejected, match="tasks can't be taken at once; ask for 1 to 10000"):
+        await store.get_task("orders", count)
+    with pytest.raises(Rejected, match="tasks can't be taken at once; ask for 1 to 10000"):
+        await store.peek("orders", count)
+    assert data(await store.get_task("orders")) == ["x"]
+
+
+@pytest.mark.parametrize("count", [0, 1.5, math.nan, True, "1"])
+async def test_partitions_that_are_no_number_are_rejected(store: Store, count: Any) -> None:
+    await store.create_queue("orders", {"ordered": True})
+    with pytest.raises(Rejected, match="partitions can't be taken; ask for 1 or more"):
+        await store.get_task("orders", partitions_max=count)
 
 
 async def test_released_tasks_come_back_first_and_uncounted(store: Store) -> None:

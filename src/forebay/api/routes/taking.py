@@ -21,6 +21,7 @@ from forebay.wire.forms import (
     DoneForm,
     ExtendForm,
     Form,
+    LeaseSeconds,
     ReleaseForm,
     RetriesForm,
     RetryForm,
@@ -45,7 +46,7 @@ class TakeOneForm(Form, kw_only=True):
     group: str = "workers"
     worker: Annotated[str, Meta(max_length=255)] | None = None
     wait_seconds: Seconds = 0.0
-    visibility_seconds: Seconds | None = None
+    visibility_seconds: LeaseSeconds | None = None
     partition: str | None = None
     """Of an ordered queue: from this partition only."""
     partitions_max: Annotated[int, Meta(ge=1)] | None = None

@@ -178,7 +178,7 @@ async def _keeping(
     """Extend the leases of what is left for as long as it takes."""
 
     async def extend() -> None:
-        seconds = visibility or await _visibility(store, left())
+        seconds = await _visibility(store, left()) if visibility is None else visibility
         while True:
             await asyncio.sleep(seconds / 3)
             with suppress(LeaseLost, Unavailable):  # what is lost shows when it is settled
