@@ -15,7 +15,7 @@ from yaml.reader import ReaderError
 
 from forebay.contract.errors import FAULTS_MAX, Fault
 
-__all__ = ["Document", "excerpt", "is_null", "nearest"]
+__all__ = ["Document", "excerpt", "is_null", "keys_of", "line_of", "nearest"]
 
 _CORE: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = frozenset(_CORE + name for name in ("str", "int", "float", "bool", "timestamp", "null"))
@@ -89,21 +89,15 @@ class Document:
             self.fault(node, f"{what} is {_kind(node)}, not a mapping", f"write {', '.join(known)} below it")
             return {}
         found: dict[str, yaml.Node] = {}
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else None
+        for key, name, value, first in keys_of(node):
             if name is None:
                 self.fault(key, f"{what}: a key is {_kind(key)}, not a word", f"known are {', '.join(known)}")
-            elif name in lines:
-                self.fault(
-                    key, f"{what}: key {excerpt(name)} is here twice", f"it is in line {lines[name]}, too"
-                )
+            elif first is not None:
+                self.fault(key, f"{what}: key {excerpt(name)} is here twice", f"it is in line {first}, too")
+            elif name in known:
+                found[name] = value
             else:
-                lines[name] = key.start_mark.line + 1
-                if name in known:
-                    found[name] = value
-                else:
-                    self.fault(key, f"{what}: unknown key {excerpt(name)}", _meant(name, known))
+                self.fault(key, f"{what}: unknown key {excerpt(name)}", _meant(name, known))
         return found
 
     def items(self, node: yaml.Node | None, what: str, most: int) -> Iterator[yaml.Node]:
@@ -126,6 +120,24 @@ class Document:
             return None
         text: str = node.value
         return text.replace(_STAND_IN, "[]")
+
+
+def keys_of(node: yaml.MappingNode) -> Iterator[tuple[yaml.Node, str | None, yaml.Node, int | None]]:
+    """Each key of a mapping: its node, its text (none if it is no word), its value.
+
+    And, if it was there before, the line of the first: loaded, the last would win, and nobody would know.
+    """
+    lines: dict[str, int] = {}
+    for key, value in node.value:
+        name = key.value if isinstance(key, yaml.ScalarNode) else None
+        yield key, name, value, None if name is None else lines.get(name)
+        if name is not None:
+            lines.setdefault(name, line_of(key))
+
+
+def line_of(node: yaml.Node) -> int:
+    """Where a node begins, counted from 1."""
+    return int(node.start_mark.line) + 1
 
 
 def _place(text: str, position: int) -> tuple[int, int]:

@@ -9,17 +9,19 @@
 | `{service}/worker/queue/{name}/queue/{id}/batch_size` | tasks, by the number of the queue |
 
 `{name}` is a queue's, or that of the worker for all of its queues; what is said of a queue goes first. A path
-may be written as nested keys, as one key with slashes, or as anything in between.
+may be written as nested keys, as one key with slashes, or as anything in between; one that is there twice is
+refused, as otherwise the last one would win, and nobody would know.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import msgspec
 import yaml
 
+from forebay.contract.nodes import is_null, keys_of, line_of
 from forebay.model import ForebayError, Misconfigured
 from forebay.work.settings import BindingSettings
 
@@ -48,9 +50,10 @@ def read_changes(
     Misconfigured names everything that is wrong. Names of others are passed over: several workers may share
     a file.
     """
-    faults: list[str] = []
+    document = _Reader(text)
     found: dict[str, dict[str, tuple[int, Any]]] = {}
-    for path, value in _flat(_loaded(text)):
+    leaves, faults = document.leaves(), document.faults
+    for path, value, _ in leaves:
         rest = _below(path, service)
         if rest is None:
             continue
@@ -75,47 +78,104 @@ def names_in(text: str, *, service: str) -> list[str] | None:
 
     None of them, though it says something, is what a wrong `service` looks like.
     """
-    paths = [path for path, _ in _flat(_loaded(text))]
+    paths = [leaf.path for leaf in _Reader(text).leaves()]
     found = (_below(path, service) for path in paths)
     return sorted({rest[0] for rest in found if rest is not None}) if paths else None
 
 
-def _loaded(text: str) -> Mapping[Any, Any]:
+def _composed(text: str) -> yaml.MappingNode | None:
+    """The mapping that the text is; None if there is nothing in it."""
     try:
-        loaded = yaml.safe_load(text)
+        root = yaml.compose(text, yaml.SafeLoader)
     except (yaml.YAMLError, RecursionError, ValueError) as error:
-        raise Misconfigured(f"it is no YAML: {' '.join(str(error).split())[:300]}") from None
-    if loaded is None:
-        return {}
-    if not isinstance(loaded, dict):
+        raise _no_yaml(error) from None
+    if root is None or is_null(root):
+        return None
+    if not isinstance(root, yaml.MappingNode):
         raise Misconfigured("it holds no keys", hint="write {service}: {worker: {queue: ...}}")
-    return loaded
+    return root
 
 
-def _flat(root: Mapping[Any, Any]) -> Iterator[tuple[tuple[str, ...], Any]]:
-    """All values with their paths."""
-    keys = 0
+def _no_yaml(error: Exception) -> Misconfigured:
+    return Misconfigured(f"it is no YAML: {' '.join(str(error).split())[:300]}")
 
-    def below(node: Mapping[Any, Any], above: tuple[str, ...]) -> Iterator[tuple[tuple[str, ...], Any]]:
-        nonlocal keys
-        keys += len(node)
+
+class _Leaf(NamedTuple):
+    """A value that is no mapping."""
+
+    path: tuple[str, ...]
+    value: Any
+    line: int
+
+
+class _Reader:
+    """Goes through a document; `faults` are keys that are there twice, in one mapping or by their paths."""
+
+    def __init__(self, text: str) -> None:
+        self.faults: list[str] = []
+        self._root = _composed(text)
+        self._loader = yaml.SafeLoader("")
+        self._checked: set[int] = set()
+        self._keys = 0
+
+    def leaves(self) -> list[_Leaf]:
+        """All values with their paths, and each path once."""
+        if self._root is None:
+            return []
+        self._check(self._root, ())
+        try:
+            found: dict[tuple[str, ...], _Leaf] = {}
+            for leaf in self._below(self._root, ()):
+                if found.setdefault(leaf.path, leaf) is not leaf:
+                    self._twice(leaf.path, found[leaf.path].line, leaf.line)
+        except (yaml.YAMLError, RecursionError, ValueError) as error:
+            raise _no_yaml(error) from None
+        return list(found.values())
+
+    def _twice(self, path: tuple[str, ...], first: int, second: int) -> None:
+        self.faults.append(f"{'/'.join(path)} is here twice, in lines {first} and {second}: keep one of them")
+
+    def _below(self, node: yaml.MappingNode, above: tuple[str, ...]) -> Iterator[_Leaf]:
+        self._keys += len(node.value)
         if len(above) > _DEPTH_MAX:
             raise Misconfigured(f"{'/'.join(above)[:100]} is nested too deep")
-        if keys > _KEYS_MAX:
+        if self._keys > _KEYS_MAX:
             raise Misconfigured(f"it has over {_KEYS_MAX} keys", hint="is it the right file?")
-        for key, value in node.items():
-            path = (*above, *(part for part in str(key).split("/") if part))
-            if isinstance(value, dict):
-                yield from below(value, path)
+        for name, (key, value) in self._entries(node).items():
+            path = (*above, *_parts(name))
+            if isinstance(value, yaml.MappingNode):
+                yield from self._below(value, path)
             else:
-                yield path, value
+                yield _Leaf(path, self._loader.construct_object(value, deep=True), line_of(key))
 
-    return below(root, ())
+    def _check(self, node: yaml.MappingNode, above: tuple[str, ...]) -> None:
+        """Note keys that are in a mapping twice, before anything is merged, which may be said again."""
+        if id(node) in self._checked:
+            return
+        self._checked.add(id(node))
+        for key, name, value, first in keys_of(node):
+            if name is None:
+                text = f"a key in line {line_of(key)} is no word"
+                raise Misconfigured(text, hint="write words with slashes between them")
+            path = (*above, *_parts(name))
+            if first is not None:
+                self._twice(path, first, line_of(key))
+            if isinstance(value, yaml.MappingNode):
+                self._check(value, path)
+
+    def _entries(self, node: yaml.MappingNode) -> dict[str, tuple[yaml.Node, yaml.Node]]:
+        """What is in a mapping by its keys. What it merges comes first, and is replaced by its own."""
+        self._loader.flatten_mapping(node)
+        return {name: (key, value) for key, name, value, _ in keys_of(node) if name is not None}
+
+
+def _parts(name: str) -> tuple[str, ...]:
+    return tuple(part for part in name.split("/") if part)
 
 
 def _below(path: tuple[str, ...], service: str) -> tuple[str, ...] | None:
     """What comes after `{service}/worker/queue`; None if that isn't where it begins."""
-    head = (*(part for part in service.split("/") if part), "worker", "queue")
+    head = (*_parts(service), "worker", "queue")
     return path[len(head) :] if path[: len(head)] == head and len(path) > len(head) else None
 
 

@@ -100,3 +100,50 @@ def test_a_small_file_that_unfolds_without_end_is_refused(leaf: str) -> None:
     lines = [f"a0: &a0 {leaf}", *(f"a{n}: &a{n} {keys.format(*[n - 1] * 10)}" for n in range(1, 10))]
     with pytest.raises(Misconfigured, match="has over 100000 keys"):
         read("\n".join(lines))
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (
+            "shop/worker/queue/emails:\n  max_processors: 1\n  max_processors: 2",
+            "shop/worker/queue/emails/max_processors is here twice, in lines 2 and 3",
+        ),
+        (
+            "shop/worker/queue/emails: {batch_size: 1}\nshop/worker/queue/emails: {max_processors: 1}",
+            "shop/worker/queue/emails is here twice, in lines 1 and 2",
+        ),
+        (
+            "shop/worker/queue/emails: {batch_size: 1}\nshop:\n  worker/queue/emails:\n    batch_size: 2",
+            "shop/worker/queue/emails/batch_size is here twice, in lines 1 and 4",
+        ),
+        (
+            "shop/worker/queue/emails/queue: {1: {batch_size: 1}, '1': {batch_size: 1}}",
+            "shop/worker/queue/emails/queue/1 is here twice, in lines 1 and 1",
+        ),
+        ("other:\n  a: 1\n  b: 2\n  a: 1", "other/a is here twice, in lines 2 and 4"),
+    ],
+)
+def test_a_key_that_is_there_twice_is_refused_with_both_lines(text: str, said: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        read(text)
+    assert caught.value.message == f"{said}: keep one of them"
+
+
+def test_what_is_merged_may_be_said_again() -> None:
+    text = """
+usual: &usual {max_processors: 2, batch_size: 5}
+shop/worker/queue:
+  emails: {<<: *usual, batch_size: 50}
+  letters: *usual
+"""
+    expected = {"max_processors": 2, "batch_size": 50}
+    assert read(text) == {"emails": expected, "letters": {"max_processors": 2, "batch_size": 5}}
+    again = text.replace("emails: {", "emails: &mine {").replace("letters: *usual", "letters: *mine")
+    assert read(again) == {"emails": expected, "letters": expected}
+
+
+@pytest.mark.parametrize("value", ["2024-99-99", "!x 1", "[!x 1]", "{? [a] : 1}"])
+def test_what_cannot_be_read_is_refused(value: str) -> None:
+    with pytest.raises(Misconfigured):
+        read(f"shop/worker/queue/emails/batch_size: {value}")

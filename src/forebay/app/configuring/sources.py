@@ -13,6 +13,7 @@ import yaml
 
 from forebay.app.configuring.faults import Fault, Given, excerpt, nearest
 from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SECTIONS, SETTINGS
+from forebay.contract.nodes import keys_of
 from forebay.model import redact
 
 __all__ = ["FILE_BYTES_MAX", "from_environment", "from_file", "from_original"]
@@ -114,16 +115,13 @@ class _Walk:
             hint = f"write keys below it, like {'server' if not path else SECTIONS[path][0]}: ..."
             self._fault(path, node, f"{what} is {_kind(node)}, not a mapping", hint)
             return
-        lines: dict[str, int] = {}
-        for key, value in node.value:
-            name = key.value if isinstance(key, yaml.ScalarNode) else None
+        for key, name, value, first in keys_of(node):
             if name is None:
                 self._fault(path, key, f"a key is {_kind(key)}, not a word", "write one key per line")
-            elif name in lines:
-                text = f"is here twice, first in line {lines[name]}"
+            elif first is not None:
+                text = f"is here twice, first in line {first}"
                 self._fault(_join(path, name), key, text, "keep one of them")
             else:
-                lines[name] = key.start_mark.line + 1
                 self._entry(path, name, key, value)
 
     def _entry(self, section: str, name: str, key: yaml.Node, value: yaml.Node) -> None:
