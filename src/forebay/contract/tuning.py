@@ -48,7 +48,7 @@ def _seconds(least: float, most: float) -> Parse:
         except Rejected as error:
             raise _Unfit(error.hint or "") from None
         if not least <= seconds <= most:
-            raise _Unfit(f"give {least:g} to {most:g} seconds")
+            raise _Unfit(f"give {least:g} to {most:,} seconds")
         return seconds
 
     return parse

@@ -925,7 +925,8 @@ class MemoryLog:
         for c in self._deferred(group, None):
             if c.due_at <= now and self._has_block(c):
                 key, begin = (c.block.last, c.letter is not None), c.first - c.block.first
-                tally.add_returned(Returned(key, begin, c.count, c.done, c.start_time), c.block.body)
+                returned = Returned(key, begin, c.count, c.done, c.start_time)
+                tally.add_returned(returned, self._stored(c.block).body)
         return tally.counts()
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
