@@ -48,6 +48,13 @@ if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
 _WORKERS_MAX = 8
 
 
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Let a soak take its time: `--timeout 0` doesn't reach tests with a limit of their own."""
+    if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
+        for item in items:
+            item.add_marker(pytest.mark.timeout(0), append=False)
+
+
 @pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist
 def pytest_xdist_auto_num_workers() -> int:
     """How many processes `-n auto` runs the tests in: two more than cores, as tests wait half of the time.

@@ -38,6 +38,33 @@ async def test_only_the_claims_of_the_messages_change_hands(rig: Rig, *, ordered
     assert (await counts(rig.log, group)).done == 6
 
 
+@pytest.mark.parametrize("owners", [("a", "b"), ("b", "a"), ("a", "a")])
+@pytest.mark.parametrize("redriven_first", [False, True])
+async def test_a_message_comes_before_its_letter_when_both_change_hands(
+    rig: Rig, owners: tuple[str, str], *, redriven_first: bool
+) -> None:
+    queue, group = await made(rig, ordered=False)
+    await push(rig.log, queue, "a")
+    claim = await take_one(rig.log, group)
+    await rig.log.commit(settlements=[claim.settle(dead=(Death(0, "no good", 1, Message(b"letter")),))])
+    await rig.log.seek(group, "earliest")
+
+    async def take_letter(owner: str) -> None:
+        await rig.log.redrive(group, [claim.first])
+        (taken,) = (await rig.log.due(group, owner)).claims
+        assert texts(taken) == ["letter"]
+
+    async def take_message(owner: str) -> None:
+        (taken,) = (await rig.log.claim(group, owner)).claims
+        assert texts(taken) == ["a"]
+
+    steps = [take_letter, take_message] if redriven_first else [take_message, take_letter]
+    for step, owner in zip(steps, owners, strict=True):
+        await step(owner)
+    found = (await rig.log.reclaim(group, "hand", ALL, of=sorted(set(owners)))).claims
+    assert [texts(taken) for taken in found] == [["a"], ["letter"]]
+
+
 async def test_what_was_marked_before_is_known_and_what_comes_after_is_refused(rig: Rig) -> None:
     queue, group = await made(rig)
     await push(rig.log, queue, "a", "b")

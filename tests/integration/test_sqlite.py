@@ -390,6 +390,7 @@ GROWS_SLOWLY = {
     "flows", "lane_flows", "returned_flows",  # with what is unclaimed, or came back: that is what they count
     "partitions", "partition_count",  # a list of names, found one by one
     "partition_due_claims",  # open claims of one partition
+    "owner_claims",  # sorted only where a message and its letter are out at once
     "span",  # two subqueries of a row each
 }  # fmt: skip
 """Statements that read a table whole, because it has a row per queue, group, owner or open claim."""

@@ -656,7 +656,7 @@ class MemoryLog:
             and c.token not in besides
             and (c.owner in of or (c.owner != owner and self._owners.get(c.owner, 0) <= silent))
         ]
-        lost.sort(key=lambda c: (c.first, c.count))
+        lost.sort(key=lambda c: (c.first, c.count, c.letter is not None))
         return self._take_over(lost, owner, room)
 
     async def recall(self, group: Group, tokens: Sequence[int]) -> list[Claim]:

@@ -238,7 +238,8 @@ class Log(Protocol):
     ) -> Claimed:
         """Take over, under new tokens, claims of the owners named by `of` and of those silent for so long.
 
-        Those whose tokens are in `besides` stay. An owner that may hold claims it never heard of, since
+        By first message; where a group went back, a message comes before its letter that was redriven. Those
+        whose tokens are in `besides` stay. An owner that may hold claims it never heard of, since
         an answer was lost, names itself, besides the tokens that it knows; it gets those back even where an
         earlier run of their partition is elsewhere, since otherwise nobody would.
         """

@@ -758,7 +758,7 @@ BEGIN
                 AND (owner = ANY (p_of) OR owner <> p_owner AND NOT EXISTS (
                     SELECT FROM forebay.owner AS o
                     WHERE o.name = claim.owner AND o.beat_at > v_now - p_silent_us))
-            ORDER BY first, count;
+            ORDER BY first, count, letter IS NOT NULL;
     END IF;
     LOOP
         FETCH v_claims INTO c;

@@ -8,7 +8,6 @@ claim is gone.
 import heapq
 from collections import deque
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from operator import attrgetter
 from typing import Final
 
 import msgspec
@@ -175,7 +174,7 @@ def reclaim(
     tx.run("add_owner", owner, now)
     owners = {*of, *({row[0] for row in tx.rows("silent_owners", silent_at)} - {owner})}
     each = [map(_claim_row, tx.rows("owner_claims", name, group.number)) for name in sorted(owners)]
-    lost = heapq.merge(*each, key=attrgetter("first", "count"))
+    lost = heapq.merge(*each, key=lambda row: (row.first, row.count, row.letter is not None))
     mine = {row[0] for row in tx.rows("owner_claims", owner, group.number)} if owner in of else ()
     claims = (row for row in lost if row.token not in besides)
     return _take_over(tx, state, claims, owner, room, mine=mine)

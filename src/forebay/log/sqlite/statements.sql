@@ -260,7 +260,7 @@ FROM claim AS c
 LEFT JOIN block AS b ON b.last = c.block_last
 LEFT JOIN dead_letter AS d ON d.group_number = c.group_number AND d.message_id = c.letter
 WHERE c.owner = ?1 AND c.group_number = ?2
-ORDER BY c.first, c.count
+ORDER BY c.first, c.count, c.letter IS NOT NULL
 
 -- name: recalled
 SELECT

@@ -262,17 +262,41 @@ log.verb('due', function(group_number, owner, messages, bytes, partition, now)
     return {claims, left ~= nil and left.due_at or box.NULL}
 end)
 
+-- The order in which claims change hands. A message, of which the group went back, comes before its letter.
+local function comes_first(one, other)
+    if one.first == other.first and one.count == other.count then
+        return one.letter == nil and other.letter ~= nil
+    end
+    return log.is_before(one, other)
+end
+
+-- Claims in that order, of those that come by first message and count.
+local function in_order(generate)
+    local ahead = generate()
+    return function()
+        local claim = ahead
+        if claim == nil then
+            return nil
+        end
+        ahead = generate()
+        if ahead ~= nil and comes_first(ahead, claim) then
+            claim, ahead = ahead, claim
+        end
+        return claim
+    end
+end
+
 -- The claims of several owners, by first message.
 local function merged(group_number, owners)
     local sources = {}
     for name in pairs(owners) do
-        local generate = tuples(space.claim.index.owner, {name, group_number})
+        local generate = in_order(tuples(space.claim.index.owner, {name, group_number}))
         table.insert(sources, {generate, generate()})
     end
     return function()
         local least
         for _, source in ipairs(sources) do
-            if source[2] ~= nil and (least == nil or log.is_before(source[2], least[2])) then
+            if source[2] ~= nil and (least == nil or comes_first(source[2], least[2])) then
                 least = source
             end
         end
