@@ -24,8 +24,14 @@ RIVAL_STAMPS := $(RIVAL_SETS:%=$(RIVALS)/%/.stamp)
 # Those of Spark come after, in two processes with a session each, which takes every core by itself.
 PARALLEL := -n auto --dist loadfile --no-loadscope-reorder
 
+# A soak takes its time.
+ENDLESS := --timeout 0 -o faulthandler_timeout=0
+ifndef SEED
+SEED := $(shell $(PYTHON) -c 'import random; print(random.randrange(1 << 32))')
+endif
+
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test soak check lint bench bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark race-queen race-spark lock format docs clean
+.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark race-queen race-spark lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -57,9 +63,14 @@ test: lint ## everything: linters, types, layers and all tests
 	$(BIN)/python -m pytest $(PARALLEL) -m "not spark"
 	$(BIN)/python -m pytest -n 2 --dist loadfile --no-loadscope-reorder -m spark
 
-soak: setup ## properties and state machines only, with many times the examples of `make test`
-	HYPOTHESIS_PROFILE=soak $(BIN)/python -m pytest $(PARALLEL) --timeout 0 -o faulthandler_timeout=0 \
-		-m "not spark" -k "hypothesis or machine" tests/unit tests/conformance
+soak: setup ## explore: state machines with many examples, then chaos, by a new seed (or SEED=...)
+	@echo "make soak SEED=$(SEED)"
+	HYPOTHESIS_PROFILE=soak FOREBAY_SEED=$(SEED) $(BIN)/python -m pytest $(PARALLEL) $(ENDLESS) \
+		--hypothesis-seed=$(SEED) -m "not spark" -k "hypothesis or machine" tests/unit tests/conformance
+	FOREBAY_SEED=$(SEED) $(BIN)/python -m pytest $(PARALLEL) $(ENDLESS) -m "chaos and not spark"
+
+stress: setup ## all tests, three times, on a machine that others keep busy and that stalls for seconds
+	$(BIN)/python -m tests.stress --rounds 3
 
 check: lint ## the quick part of `make test`, about a minute
 	$(BIN)/python -m pytest $(PARALLEL) -m "not slow" tests/unit tests/tidy

@@ -1,6 +1,7 @@
 """Fixtures and settings that every rung of the tests shares."""
 
 import os
+import random
 import shutil
 import tempfile
 from collections.abc import Iterator
@@ -10,6 +11,7 @@ import hypothesis
 import pytest
 
 from tests.awake import Awake
+from tests.seeds import repeat_command, seeds_of
 from tests.servers import (
     ForebayServer,
     PostgresServer,
@@ -19,16 +21,16 @@ from tests.servers import (
     absent,
 )
 
-# A failure prints a blob that reproduces it: `@reproduce_failure(...)`. CI keeps on drawing new
-# examples (not derandomised), so that every run searches a little further. It doesn't shrink what it
-# found: on a database that takes longer than a test may, and the blob is enough to do it elsewhere.
-# `make soak` searches for much longer.
+# CI repeats itself: it tries the same examples in every run, so that nothing but the change decides.
+# `make soak` explores, with many times the examples. A failure prints a blob that reproduces it
+# (`@reproduce_failure(...)`). Neither profile shrinks a failure: on a database that takes longer than a test
+# may, and the blob is enough to shrink it elsewhere.
 for _name, _examples in (("ci", 60), ("soak", 1_000)):
     hypothesis.settings.register_profile(
         _name,
         max_examples=_examples,
         deadline=None,
-        derandomize=False,
+        derandomize=_name == "ci",
         print_blob=True,
         database=None,
         phases=(hypothesis.Phase.explicit, hypothesis.Phase.generate),
@@ -49,10 +51,33 @@ _WORKERS_MAX = 8
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Let a soak take its time: `--timeout 0` doesn't reach tests with a limit of their own."""
-    if os.environ.get("HYPOTHESIS_PROFILE") == "soak":
+    """Let a soak and a stress take their time: `--timeout` doesn't reach tests with a limit of their own."""
+    soak, stress = os.environ.get("HYPOTHESIS_PROFILE") == "soak", "FOREBAY_STRESS" in os.environ
+    if soak or stress:
         for item in items:
-            item.add_marker(pytest.mark.timeout(0), append=False)
+            item.add_marker(pytest.mark.timeout(0 if soak else 1_200), append=False)
+
+
+def pytest_generate_tests(metafunc: pytest.Metafunc) -> None:
+    """Run each test that takes a seed once for each seed that is listed for it."""
+    named = [mark.args[0] for mark in metafunc.definition.iter_markers("parametrize")]
+    if "seed" in metafunc.fixturenames and "seed" not in named:
+        metafunc.parametrize("seed", seeds_of(metafunc.definition.nodeid), ids=lambda seed: f"seed-{seed}")
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Print how to repeat each failure."""
+    failed = [report for kind in ("failed", "error") for report in terminalreporter.getreports(kind)]
+    if failed:
+        terminalreporter.section("to repeat")
+    for test in dict.fromkeys(report.nodeid for report in failed):
+        terminalreporter.line(repeat_command(test))
+
+
+@pytest.fixture
+def rng(seed: int) -> random.Random:
+    """Give a generator for what a test draws; the seed is in the test's name."""
+    return random.Random(seed)
 
 
 @pytest.hookimpl(optionalhook=True)  # there is none without pytest-xdist

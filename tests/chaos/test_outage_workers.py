@@ -6,7 +6,6 @@ Also when the server is killed before its database is back: what they were told 
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
@@ -52,14 +51,6 @@ async def stage(postgres_server: PostgresServer, postgres_dsn: str) -> AsyncIter
             await store.create_queue(name, dict(settings))
     async with FaultProxy(postgres_server.port) as proxy:
         yield Stage(postgres_server, proxy, postgres_dsn)
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Give a generator whose seed is printed, or given."""
-    seed = os.environ.get("FOREBAY_SEED") or str(random.SystemRandom().randrange(1 << 32))
-    print(f"FOREBAY_SEED={seed}")  # noqa: T201 - to run the same again
-    return random.Random(seed)
 
 
 class Worker:

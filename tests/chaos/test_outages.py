@@ -8,7 +8,6 @@ machines are busy: `make bench-failover` has the narrow ones.
 from __future__ import annotations
 
 import asyncio
-import os
 import random
 from collections.abc import AsyncIterator, Iterator, Sequence
 from math import inf
@@ -70,14 +69,6 @@ async def stage(cluster: PostgresServer) -> AsyncIterator[Stage]:
         yield Stage(cluster, proxy, direct)
     cluster.start()
     cluster.drop_database(direct)
-
-
-@pytest.fixture
-def rng() -> random.Random:
-    """Give a generator whose seed is printed, or given."""
-    seed = os.environ.get("FOREBAY_SEED") or str(random.SystemRandom().randrange(1 << 32))
-    print(f"FOREBAY_SEED={seed}")  # noqa: T201 - to run the same again
-    return random.Random(seed)
 
 
 class Ride:

@@ -12,7 +12,7 @@ from forebay.log.postgres import PostgresLog
 from forebay.log.values import Claim, Deferral, Group, Queue, Room
 from forebay.model import Conflict, Unavailable, UnknownGroup, bitmap, mint
 from tests.conformance.steps import ALL, append_of, check_ledger, counts, push, take
-from tests.integration.postgres_steps import connected, new_seed, until_waiting
+from tests.integration.postgres_steps import connected, until_waiting
 
 pytestmark = pytest.mark.chaos
 
@@ -102,8 +102,7 @@ class Hammer:
                 self.settled.update(names)
 
 
-async def test_everything_at_once(logs: list[PostgresLog]) -> None:
-    rng = new_seed()
+async def test_everything_at_once(logs: list[PostgresLog], rng: random.Random) -> None:
     queues = [await logs[0].create_queue(f"queue-{n}", {"ordered": n == 2}) for n in range(3)]
     groups = [await logs[0].create_group(q, f"group-{n}") for q in queues for n in range(2)]
     hammer = Hammer(rng, queues, groups)
@@ -119,8 +118,7 @@ async def test_everything_at_once(logs: list[PostgresLog]) -> None:
         assert (await counts(logs[0], group)).done == done[group.number]
 
 
-async def test_groups_are_deleted_while_they_are_worked(logs: list[PostgresLog]) -> None:
-    rng = new_seed()
+async def test_groups_are_deleted_while_they_are_worked(logs: list[PostgresLog], rng: random.Random) -> None:
     queues = [await logs[0].create_queue(f"queue-{n}", {"ordered": n == 1}) for n in range(2)]
     groups = [await logs[0].create_group(queue, f"group-{n}") for queue in queues for n in range(3)]
     hammer = Hammer(rng, queues, groups)
@@ -148,9 +146,10 @@ async def test_groups_are_deleted_while_they_are_worked(logs: list[PostgresLog])
 
 
 @pytest.mark.parametrize("ordered", [False, True])
-async def test_a_lost_token_never_settles(logs: list[PostgresLog], *, ordered: bool) -> None:
+async def test_a_lost_token_never_settles(
+    logs: list[PostgresLog], rng: random.Random, *, ordered: bool
+) -> None:
     """The old owner settles while another takes over: one of them has the message, never both."""
-    rng = new_seed()
     queue = await logs[0].create_queue("orders", {"ordered": ordered})
     group = await logs[0].create_group(queue, "workers")
     wins: Counter[str] = Counter()

@@ -1,6 +1,7 @@
 """The server dies under load, several times: what was acknowledged holds, and nothing is there twice."""
 
 import asyncio
+import random
 from collections.abc import Iterator
 
 import pytest
@@ -20,7 +21,6 @@ from tests.conformance.steps import (
     stored,
     take_one,
 )
-from tests.integration.postgres_steps import new_seed
 from tests.servers import PostgresServer, ServerUnavailableError, absent
 
 pytestmark = pytest.mark.chaos
@@ -39,8 +39,9 @@ def server() -> Iterator[PostgresServer]:
 
 
 @pytest.mark.parametrize("give_up", [0.0, 0.4])
-async def test_a_server_that_dies_under_load(server: PostgresServer, give_up: float) -> None:
-    rng = new_seed()
+async def test_a_server_that_dies_under_load(
+    server: PostgresServer, give_up: float, rng: random.Random
+) -> None:
     dsn = server.create_database()
     async with (
         asyncio.timeout(100),

@@ -1,6 +1,7 @@
 """Connections cut around a commit: the caller gets its answer, and what it wrote is there once."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator
 from typing import Any, cast
 
@@ -12,7 +13,7 @@ from forebay.model import Unavailable, mint
 from tests.awake import Awake
 from tests.chaos.log_load import Load
 from tests.conformance.steps import append_of, check_ledger, counts, push, sequences, stored, take_one
-from tests.integration.postgres_steps import connected, new_seed
+from tests.integration.postgres_steps import connected
 from tests.servers import FaultProxy, PostgresServer, Verdict
 
 pytestmark = pytest.mark.chaos
@@ -139,9 +140,8 @@ async def test_a_new_piece_that_is_cut_while_made_is_made_again(
 
 @pytest.mark.parametrize("give_up", [0.0, 0.3])
 async def test_cuts_at_random_under_load(
-    dsn: str, proxy: FaultProxy, postgres_dsn: str, give_up: float
+    dsn: str, proxy: FaultProxy, postgres_dsn: str, give_up: float, rng: random.Random
 ) -> None:
-    rng = new_seed()
     retry_seconds = 5.0 if not give_up else 0.05
 
     def cut_some(_chunk: bytes) -> Verdict:

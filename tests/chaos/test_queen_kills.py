@@ -71,10 +71,8 @@ class Forwarding:
 
 
 def test_each_message_is_forwarded_once_and_in_order_however_often_the_server_is_killed(
-    server: ForebayServer,
+    server: ForebayServer, seed: int
 ) -> None:
-    seed = random.randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - to repeat a failure
     client, forwarding = Client(server), Forwarding(server, seed)
     client.configure("src", leaseTime=1, retryDelay=0, retryLimit=1_000)
     client.configure("dst")

@@ -91,14 +91,6 @@ async def stage(postgres_server: PostgresServer, postgres_dsn: str) -> AsyncIter
         yield Stage(postgres_server, proxy, postgres_dsn)
 
 
-@pytest.fixture
-def rng() -> random.Random:
-    """Give a generator whose seed is printed, or given."""
-    seed = os.environ.get("FOREBAY_SEED") or str(random.SystemRandom().randrange(1 << 32))
-    print(f"FOREBAY_SEED={seed}")  # noqa: T201 - to run the same again
-    return random.Random(seed)
-
-
 def death_while(what: str, rng: random.Random) -> Death:
     """A moment to die in."""
     places, calls = PLACES[what]

@@ -1,7 +1,6 @@
 """Spark drivers and their processes are killed at random: every input is once in the output, in its order."""
 
 import importlib.util
-import random
 
 import pytest
 
@@ -13,11 +12,9 @@ pytestmark = [pytest.mark.chaos, pytest.mark.slow, pytest.mark.spark, pytest.mar
 ROUNDS = 2
 
 
-def test_every_message_comes_once_and_in_order_whatever_is_killed() -> None:
+def test_every_message_comes_once_and_in_order_whatever_is_killed(seed: int) -> None:
     if importlib.util.find_spec("pyspark") is None:
         absent("PySpark is not installed: pip install -r requirements-spark.lock.txt")
-    seed = random.SystemRandom().randrange(1 << 32)
-    print(f"seed {seed}")  # noqa: T201 - pytest shows it when the test fails
     try:
         with race(seed) as running:
             running.run(ROUNDS)

@@ -1,6 +1,5 @@
 """A process that is killed while it spools leaves files in which everything acknowledged is."""
 
-import os
 import random
 import subprocess
 import sys
@@ -50,15 +49,14 @@ def replay(spool: Spool) -> list[str]:
     return replayed
 
 
-async def test_what_was_acknowledged_outlives_a_kill_once_and_in_order(tmp_path: Path) -> None:
-    seed = os.environ.get("FOREBAY_SEED") or str(random.randrange(1 << 32))
-    print(f"FOREBAY_SEED={seed}")  # noqa: T201 - to run the same again
-    chance = random.Random(seed)
+async def test_what_was_acknowledged_outlives_a_kill_once_and_in_order(
+    tmp_path: Path, seed: int, rng: random.Random
+) -> None:
     said: list[str] = []
     replayed: list[str] = []
     for number in range(ROUNDS):
         said += [
-            line.strip() for line in run_and_kill(tmp_path, f"{seed}/{number}", chance.randint(1, LINES_MAX))
+            line.strip() for line in run_and_kill(tmp_path, f"{seed}/{number}", rng.randint(1, LINES_MAX))
         ]
         if number % 3 == 2:  # what several killed processes left is read at once
             async with await Spool.open(RealDisk(tmp_path)) as spool:

@@ -1,6 +1,5 @@
 """A process that is killed at any moment leaves a log in which everything acknowledged holds."""
 
-import os
 import random
 import subprocess
 import sys
@@ -22,9 +21,9 @@ ROUNDS = 12
 LINES_MAX = 400
 
 
-def run_and_kill(path: Path, number: int, seed: str, lines: int) -> list[Line]:
+def run_and_kill(path: Path, number: int, seed: int, lines: int) -> list[Line]:
     """Let the victim run until it has acknowledged so much, and kill it; return all it said."""
-    command = [sys.executable, "-m", "tests.chaos.sqlite_victim", str(path), str(number), seed]
+    command = [sys.executable, "-m", "tests.chaos.sqlite_victim", str(path), str(number), str(seed)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE) as victim:
         assert victim.stdout is not None
         said = [victim.stdout.readline() for _ in range(lines + 1)]
@@ -93,13 +92,10 @@ async def drain(log: SqliteLog, group: Group) -> list[int]:
         assert not receipt.conflicts
 
 
-async def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path) -> None:
-    seed = os.environ.get("FOREBAY_SEED") or str(random.randrange(1 << 32))
-    print(f"FOREBAY_SEED={seed}")  # noqa: T201 - to run the same again
-    chance = random.Random(seed)
+async def test_what_was_acknowledged_outlives_a_kill(tmp_path: Path, seed: int, rng: random.Random) -> None:
     path, lines = tmp_path / "log.db", list[Line]()
     for number in range(ROUNDS):
-        much = 0 if number == 0 else chance.randint(1, LINES_MAX)
+        much = 0 if number == 0 else rng.randint(1, LINES_MAX)
         lines += run_and_kill(path, number, seed, much)
         async with SqliteLog(path) as log:
             await check_appends(log, lines)

@@ -43,7 +43,7 @@ EVENTS = ("server a", "server b", "server a", "server b", "both", "valkey", "val
 class Cluster:
     """The processes under test. Every kill is written down with its time."""
 
-    def __init__(self, dsn: str, valkey: ValkeyServer, folder: Path, seed: str) -> None:
+    def __init__(self, dsn: str, valkey: ValkeyServer, folder: Path, seed: int) -> None:
         self.dsn = dsn
         self.valkey = valkey
         self.folder = folder
@@ -59,7 +59,7 @@ class Cluster:
         name = f"{side}-{self._starts}"
         command = [
             sys.executable, "-m", "tests.chaos.store_server", self.dsn, self.valkey.url,
-            str(self.folder / f"{name}.ndjson"), name, self.seed,
+            str(self.folder / f"{name}.ndjson"), name, str(self.seed),
         ]  # fmt: skip
         with (self.folder / f"{name}.log").open("wb") as log:
             process = subprocess.Popen(command, cwd=ROOT, stdout=log, stderr=log)
@@ -291,12 +291,12 @@ def losing(port: int, rng: random.Random) -> Iterator[int]:
         loop.close()
 
 
-def run(dsn: str, valkey: ValkeyServer, folder: Path, *, lossy: PostgresServer | None = None) -> None:
+def run(
+    dsn: str, valkey: ValkeyServer, folder: Path, seed: int, *, lossy: PostgresServer | None = None
+) -> None:
     """Run the cluster for a quarter of a minute, or as FOREBAY_CHAOS_SECONDS says, and check what it did."""
-    seed = os.environ.get("FOREBAY_CHAOS_SEED") or str(random.SystemRandom().randrange(1 << 32))
     usual = "60" if os.environ.get("CI", "").lower() == "true" else "15"
     seconds = float(os.environ.get("FOREBAY_CHAOS_SECONDS", usual))
-    print(f"seed {seed}")  # noqa: T201 - to run it again
     with ExitStack() as stack:
         cluster = Cluster(dsn, valkey, folder, seed)
         if lossy is not None:
@@ -314,12 +314,12 @@ def run(dsn: str, valkey: ValkeyServer, folder: Path, *, lossy: PostgresServer |
 
 
 def test_servers_and_valkey_are_killed_and_what_clients_saw_holds(
-    postgres_dsn: str, valkey: ValkeyServer, tmp_path: Path
+    postgres_dsn: str, valkey: ValkeyServer, tmp_path: Path, seed: int
 ) -> None:
-    run(postgres_dsn, valkey, tmp_path)
+    run(postgres_dsn, valkey, tmp_path, seed)
 
 
 def test_the_same_while_connections_to_the_log_are_cut(
-    postgres_server: PostgresServer, postgres_dsn: str, valkey: ValkeyServer, tmp_path: Path
+    postgres_server: PostgresServer, postgres_dsn: str, valkey: ValkeyServer, tmp_path: Path, seed: int
 ) -> None:
-    run(postgres_dsn, valkey, tmp_path, lossy=postgres_server)
+    run(postgres_dsn, valkey, tmp_path, seed, lossy=postgres_server)

@@ -1,6 +1,7 @@
 """Tarantool dies, or its connection does: what was acknowledged holds, and nothing is there twice."""
 
 import asyncio
+import random
 import time
 from collections.abc import AsyncIterator
 
@@ -11,7 +12,6 @@ from forebay.log.values import Claim, Group, Queue, Record
 from forebay.model import Unavailable, mint
 from tests.chaos.log_load import Load
 from tests.conformance.steps import append_of, check_ledger, counts, drain, push, stored, take_one
-from tests.integration.postgres_steps import new_seed
 from tests.servers import FaultProxy, TarantoolServer, Verdict
 
 pytestmark = pytest.mark.chaos
@@ -38,8 +38,9 @@ async def prepare(log: TarantoolLog) -> tuple[Queue, Group, Claim]:
 
 
 @pytest.mark.parametrize("give_up", [0.0, 0.4])
-async def test_a_server_that_dies_under_load(tarantool: TarantoolServer, give_up: float) -> None:
-    rng = new_seed()
+async def test_a_server_that_dies_under_load(
+    tarantool: TarantoolServer, give_up: float, rng: random.Random
+) -> None:
     async with (
         asyncio.timeout(100),
         TarantoolLog(tarantool.url, retry_seconds=0.1) as one,
@@ -140,9 +141,8 @@ async def test_a_commit_whose_connection_is_cut_is_one_commit(
 
 @pytest.mark.parametrize("give_up", [0.0, 0.3])
 async def test_cuts_at_random_under_load(
-    proxy: FaultProxy, tarantool: TarantoolServer, give_up: float
+    proxy: FaultProxy, tarantool: TarantoolServer, give_up: float, rng: random.Random
 ) -> None:
-    rng = new_seed()
     retry_seconds = 5.0 if not give_up else 0.05
 
     def cut_some(_chunk: bytes) -> Verdict:

@@ -13,6 +13,7 @@ from collections.abc import Coroutine, Iterable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import hypothesis
 import msgspec
 import pytest
 from hypothesis import settings
@@ -709,8 +710,12 @@ def deferrals(kind: dict[int, str], due_at: int, claim: Claim) -> list[Deferral]
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
-def test_a_log_behaves_like_the_oracle(name: str, tmp_path: Path, request: pytest.FixtureRequest) -> None:
+def test_a_log_behaves_like_the_oracle(
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, seed: int
+) -> None:
     rig = make_rig(name, tmp_path, request.getfixturevalue)
     with asyncio.Runner() as runner:
         machine = type("Machine", (LogMachine,), {"rig": rig, "runner": runner})
-        run_state_machine_as_test(machine, settings=settings(stateful_step_count=STEPS))
+        run_state_machine_as_test(
+            hypothesis.seed(seed)(machine), settings=settings(stateful_step_count=STEPS)
+        )

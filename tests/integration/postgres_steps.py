@@ -1,7 +1,6 @@
-"""Steps of the tests on PostgreSQL: seeds, a user's own connection, waiting until somebody waits."""
+"""Steps of the tests on PostgreSQL: a user's own connection, waiting until somebody waits."""
 
 import asyncio
-import random
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any
@@ -15,13 +14,6 @@ WAITERS = """
     SELECT count(*) FROM pg_stat_activity
     WHERE datname = current_database() AND wait_event_type = 'Lock'
 """
-
-
-def new_seed() -> random.Random:
-    """A generator whose seed is printed."""
-    seed = random.SystemRandom().randrange(1 << 32)
-    print("seed", seed)  # noqa: T201 - to repeat a run that failed
-    return random.Random(seed)
 
 
 @asynccontextmanager

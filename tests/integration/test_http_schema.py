@@ -5,7 +5,6 @@ Schemathesis draws requests from the OpenAPI document, right and wrong ones, and
 
 import json
 import os
-import random
 import subprocess
 import sys
 from pathlib import Path
@@ -30,8 +29,7 @@ EXAMPLES: Final = 20 if os.environ.get("CI", "").lower() == "true" else 3
 
 @pytest.mark.slow
 @pytest.mark.timeout(240)
-def test_answers_are_as_the_description_says(tmp_path: Path) -> None:
-    seed = random.SystemRandom().randrange(1 << 30)
+def test_answers_are_as_the_description_says(tmp_path: Path, seed: int) -> None:
     program = Path(sys.executable).parent / "schemathesis"
     with ForebayServer(limits={"wait_seconds_max": 0.1}) as server:
         command = [

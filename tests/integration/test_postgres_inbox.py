@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
 from typing import TYPE_CHECKING
@@ -13,7 +14,7 @@ from forebay.log.postgres import PostgresLog
 from forebay.log.values import Queue
 from forebay.model import Flow, Limits, Message, Unavailable, from_datetime
 from tests.conformance.steps import ALL, drain, push, stored
-from tests.integration.postgres_steps import connected, new_seed, until_waiting
+from tests.integration.postgres_steps import connected, until_waiting
 from tests.servers import FaultProxy, PostgresServer
 
 if TYPE_CHECKING:
@@ -273,8 +274,7 @@ async def test_a_transaction_id_is_pushed_once_by_any_way(
     assert await stored(log, queue) == ["first", "new"]
 
 
-async def test_two_sweepers_move_each_row_once_and_in_order(postgres_dsn: str) -> None:
-    rng = new_seed()
+async def test_two_sweepers_move_each_row_once_and_in_order(postgres_dsn: str, rng: random.Random) -> None:
     async with PostgresLog(postgres_dsn) as one, PostgresLog(postgres_dsn) as two:
         queue = await one.create_queue("steps", {"ordered": True})
         user: Connection = await asyncpg.connect(postgres_dsn)

@@ -1,6 +1,7 @@
 """Records, partitions and look-ups on PostgreSQL: several servers at once, and what they touch."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Iterator
 
 import pytest
@@ -9,7 +10,7 @@ from forebay.log.postgres import PostgresLog
 from forebay.log.values import Append, Record, Room
 from forebay.model import Block, Message, mint
 from tests.conformance.steps import append_of, push, stored
-from tests.integration.postgres_steps import connected, new_seed, until_waiting
+from tests.integration.postgres_steps import connected, until_waiting
 from tests.integration.test_postgres_plans import Watch, check
 from tests.servers import PostgresServer, ServerUnavailableError, absent
 
@@ -65,9 +66,8 @@ async def test_a_record_that_is_removed_meanwhile_is_written_as_new(
 
 
 async def test_keys_in_any_order_from_everywhere_never_wait_for_each_other_in_a_circle(
-    logs: tuple[PostgresLog, PostgresLog], postgres_dsn: str
+    logs: tuple[PostgresLog, PostgresLog], postgres_dsn: str, rng: random.Random
 ) -> None:
-    rng = new_seed()
     keys = [f"k{n}" for n in range(12)]
 
     async def write(log: PostgresLog) -> None:

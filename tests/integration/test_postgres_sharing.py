@@ -1,6 +1,7 @@
 """Several servers on one database: sequence numbers without gaps, every message to one worker, once."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from typing import TYPE_CHECKING
@@ -34,7 +35,7 @@ from tests.conformance.steps import (
     take_one,
     texts,
 )
-from tests.integration.postgres_steps import WAITERS, connected, new_seed, until_waiting
+from tests.integration.postgres_steps import WAITERS, connected, until_waiting
 
 if TYPE_CHECKING:
     from forebay.log.postgres.database import Connection
@@ -50,10 +51,9 @@ async def logs(postgres_dsn: str) -> AsyncIterator[tuple[PostgresLog, PostgresLo
 
 
 async def test_a_cursor_never_skips_what_commits_late(
-    logs: tuple[PostgresLog, PostgresLog],
+    logs: tuple[PostgresLog, PostgresLog], rng: random.Random
 ) -> None:
     """Many writers, small and large blocks, atomic or not, and a group that claims all the while."""
-    rng = new_seed()
     queue = await logs[0].create_queue("orders")
     group = await logs[1].create_group(queue, "readers")
     writing = 12
@@ -96,10 +96,9 @@ async def test_a_cursor_never_skips_what_commits_late(
 
 @pytest.mark.parametrize("ordered", [False, True])
 async def test_two_servers_hand_out_every_message_once(
-    logs: tuple[PostgresLog, PostgresLog], *, ordered: bool
+    logs: tuple[PostgresLog, PostgresLog], rng: random.Random, *, ordered: bool
 ) -> None:
     """Claim, settle in parts, defer and take again, from both at once."""
-    rng = new_seed()
     queue = await logs[0].create_queue("orders", {"ordered": ordered})
     group = await logs[0].create_group(queue, "workers")
     total = 0

@@ -1,6 +1,7 @@
 """TarantoolLog and its server: several logs on one, what it must be set to, who may come, when it is full."""
 
 import asyncio
+import random
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -15,7 +16,6 @@ from forebay.log.tarantool.server import SCHEMA, in_our_words, parse_address
 from forebay.log.values import Append, Queue, Room
 from forebay.model import Full, Limits, Message, Misconfigured, Unavailable, sequence_of
 from tests.conformance.steps import append_of, check_ledger, counts, push, stored, texts
-from tests.integration.postgres_steps import new_seed
 from tests.servers import ServerUnavailableError, TarantoolServer, absent
 
 MEBI = 1 << 20
@@ -38,9 +38,8 @@ async def run(server: TarantoolServer, script: str) -> Any:
         return (await connection.eval(script)).body
 
 
-async def test_two_logs_share_a_server(tarantool: TarantoolServer) -> None:
+async def test_two_logs_share_a_server(tarantool: TarantoolServer, rng: random.Random) -> None:
     """Many writers, small and large blocks, atomic or not, and groups that claim all the while."""
-    rng = new_seed()
     writing = 8
     pushed, read = Counter[str](), Counter[str]()
     seen = list[int]()
@@ -193,7 +192,7 @@ def test_a_disk_that_takes_nothing_is_named() -> None:
 
 async def fill(log: TarantoolLog, queue: Queue, size: int = MEBI - 100) -> int:
     """Append what can't be compressed until nothing more fits; how often."""
-    rng = new_seed()
+    rng = random.Random(0)
     for kept in range(100 * MEBI // size):
         try:
             await log.commit([Append.of(queue, [Message(rng.randbytes(size))])])

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
+import hypothesis
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -395,7 +396,7 @@ async def all_filled(store: LogStore) -> None:
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize(("log", "warm"), RIGS, ids=map(rig_name, RIGS))
 def test_a_store_behaves_like_the_model(
-    log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest
+    log: str, warm: str, tmp_path: Path, request: pytest.FixtureRequest, seed: int
 ) -> None:
     url = request.getfixturevalue("valkey_url") if warm == "valkey" else None
     flush = request.getfixturevalue("valkey_server").flush if warm == "valkey" else None
@@ -406,7 +407,8 @@ def test_a_store_behaves_like_the_model(
         machine = type("Machine", (StoreMachine,), {**parts, "runner": runner})
         try:
             run_state_machine_as_test(
-                machine, settings=settings(stateful_step_count=STEPS, max_examples=examples)
+                hypothesis.seed(seed)(machine),
+                settings=settings(stateful_step_count=STEPS, max_examples=examples),
             )
         finally:
             runner.run(rig.close())

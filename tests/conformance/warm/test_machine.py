@@ -10,6 +10,7 @@ import asyncio
 from collections.abc import Coroutine, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
+import hypothesis
 import msgspec
 import pytest
 from hypothesis import settings
@@ -337,11 +338,15 @@ async def drain(warm: Warm, shelf: Shelf, epoch: str) -> None:
 
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
-def test_valkey_does_what_the_oracle_does(request: pytest.FixtureRequest, *, ordered: bool) -> None:
+def test_valkey_does_what_the_oracle_does(
+    request: pytest.FixtureRequest, seed: int, *, ordered: bool
+) -> None:
     rig = ValkeyRig(request.getfixturevalue("valkey_server").url)
     with asyncio.Runner() as runner:
         machine = type("Machine", (WarmMachine,), {"rig": rig, "runner": runner, "ordered": ordered})
         try:
-            run_state_machine_as_test(machine, settings=settings(stateful_step_count=STEPS))
+            run_state_machine_as_test(
+                hypothesis.seed(seed)(machine), settings=settings(stateful_step_count=STEPS)
+            )
         finally:
             runner.run(rig.close())

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import random
 import subprocess
 import sys
@@ -110,11 +109,8 @@ def found_at(url: str) -> tuple[dict[str, list[str]], list[int]]:
 
 @pytest.mark.parametrize("kind", ["async", "sync"])
 def test_kills_of_the_server_and_of_the_client_lose_nothing_and_swap_nothing(
-    kind: str, tmp_path: Path
+    kind: str, tmp_path: Path, rng: random.Random
 ) -> None:
-    seed = os.environ.get("FOREBAY_SEED") or str(random.randrange(1 << 32))
-    print(f"FOREBAY_SEED={seed}")  # noqa: T201 - to run the same again
-    chance = random.Random(seed)
     said: list[list[str]] = []
 
     with ForebayServer() as server:
@@ -126,21 +122,21 @@ def test_kills_of_the_server_and_of_the_client_lose_nothing_and_swap_nothing(
         for _ in range(ROUNDS):
             victim.push()
             victim.tell(f"push {PUSHES}")
-            victim.hear(before := chance.randrange(SAID))
+            victim.hear(before := rng.randrange(SAID))
             server.kill()  # while it is being pushed to
             victim.hear(SAID + 1 - before)
             assert victim.hear(0)[0] == "pushed"
             victim.tell(f"push {PUSHES}")
-            victim.hear(chance.randrange(SAID))
+            victim.hear(rng.randrange(SAID))
             victim.kill()  # while it spools
             victim = begin()
             victim.push()
-            server.start(ready=chance.random() < 0.5)
+            server.start(ready=rng.random() < 0.5)
             victim.tell(f"push {PUSHES}")
-            victim.hear(chance.randrange(SAID))
+            victim.hear(rng.randrange(SAID))
             victim.kill()  # while it delivers, or waits for the server
             victim = begin()
-            if chance.random() < 0.5:
+            if rng.random() < 0.5:
                 server.kill()
         if not server.running:
             server.start()
