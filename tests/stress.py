@@ -113,8 +113,13 @@ def run_round(
     with output.open("w") as file, stalls(value, rng, stall_seconds) as lengths:
         for suite in SUITES:
             command = [sys.executable, "-m", "pytest", *suite, *PATIENCE, *chosen]
-            ended = subprocess.run(command, cwd=ROOT, env=environ, stdout=file, stderr=file, check=False)
-            status = status or (0 if ended.returncode == NO_TESTS else ended.returncode)
+            with subprocess.Popen(command, cwd=ROOT, env=environ, stdout=file, stderr=file) as running:
+                try:
+                    ended = running.wait()
+                finally:  # Ctrl-C: nothing of the round stays
+                    for process in running_with(value):
+                        send(process, signal.SIGKILL)
+            status = status or (0 if ended == NO_TESTS else ended)
     return {
         "round": number,
         "status": status,
@@ -136,6 +141,7 @@ def main() -> int:
     parser.add_argument("--stall-seconds", type=float, default=3.0, help="the longest stall")
     parser.add_argument("chosen", nargs="*", help="tests and options, in place of the whole suite")
     told = parser.parse_args()
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("stopped"))
     print(f"seed {told.seed}: the moments of stalls; what tests draw has its own seeds", flush=True)
     folder, rounds = Path(tempfile.mkdtemp(prefix="forebay-stress-")), list[dict[str, object]]()
     with busy_cores():
