@@ -25,18 +25,10 @@ from forebay.spool.spool import Spool
 from tests.integration.http_wire import ask
 from tests.integration.key_steps import KeyForTest, add_key
 from tests.integration.terminal import Terminal
+from tests.original_lines import LINES
 from tests.servers import FaultProxy, ForebayServer, PostgresServer, Verdict, environment
 
 HOURS = SpoolSettings(file_seconds_max=3600.0, events_per_file=100, reserve_bytes=0)
-ORIGINAL = (
-    '{"queue":"orders","partition":"customer-123","payload":{"id":1},"transaction_id":"tx-1",'
-    '"trace_id":"trace-1","namespace":"sales","task":"process"}\n'
-    '{"queue":"orders","partition":"customer-456","payload":{"id":2},"transaction_id":"tx-2",'
-    '"trace_id":"trace-2","namespace":"sales","task":"process"}\n'
-    '{"queue":"events","partition":"Default","payload":{"type":"login"},"transaction_id":"tx-3",'
-    '"trace_id":"trace-3","namespace":"","task":""}\n'
-)
-"""A file of the original server: no checksums, no ids."""
 
 
 def forebay(*arguments: str | Path, status: int = 0) -> subprocess.CompletedProcess[str]:
@@ -115,8 +107,8 @@ async def test_list_shows_all_files_oldest_first_and_what_they_sum_up_to(tmp_pat
     await spooled(folder, [block_of("orders", b"1", b"2")])
     await spooled(folder, [block_of("events", b"3")], prefix="qos0")
     await spooled(folder, [SpooledSettlement(mint(), b"done")], prefix="settle")
-    (folder / "failover_019a0c11-7fe8.buf.tmp").write_text(ORIGINAL)
-    (folder / "failed" / "failover_019a0c11-7abc.buf").write_text(ORIGINAL)
+    (folder / "failover_019a0c11-7fe8.buf.tmp").write_text(LINES)
+    (folder / "failed" / "failover_019a0c11-7abc.buf").write_text(LINES)
     found = said("spool", "list", folder)
     assert [(row["file"].partition("_")[0], row["state"], row["events"]) for row in found["files"]] == [
         ("failover", "writing", 3),
@@ -146,9 +138,7 @@ async def test_verify_changes_nothing_and_tells_damage_by_line_and_repair_mends_
     folder = tmp_path / "spool"
     blocks = [block_of("orders", b"1", b"2"), block_of("events", b"3")]
     await left_by_a_dead_server(folder, [*blocks, SpooledSettlement(mint(), b"done")])
-    (folder / "failover_019a0c11-8021.buf").write_text(
-        ORIGINAL.replace('"queue":"events"', '"queue:"events"')
-    )
+    (folder / "failover_019a0c11-8021.buf").write_text(LINES.replace('"queue":"events"', '"queue:"events"'))
     before = content(folder)
     found = said("spool", "verify", folder, status=1)
     assert content(folder) == before
@@ -223,7 +213,7 @@ def test_verify_shows_a_bar_on_a_terminal(tmp_path: Path) -> None:
     folder = tmp_path / "spool"
     folder.mkdir()
     for number in range(20):
-        (folder / f"failover_019a0c11-80{number:02d}.buf").write_text(ORIGINAL * 1_000)
+        (folder / f"failover_019a0c11-80{number:02d}.buf").write_text(LINES * 1_000)
     with Terminal(["spool", "verify", str(folder)], tmp_path, columns=150, lines=50) as terminal:
         terminal.wait_for("━")
         assert terminal.end() == 0
@@ -346,8 +336,8 @@ async def test_files_of_the_original_server_go_into_postgresql_once(
 ) -> None:
     folder = tmp_path / "buffers"
     await spooled(folder, orders(0, 20))
-    (folder / "failover_019a0c11-8021.buf").write_text(ORIGINAL)
-    (folder / "failed" / "qos0_019a0c11-7abc.buf").write_text(ORIGINAL.replace("tx-", "other-"))
+    (folder / "failover_019a0c11-8021.buf").write_text(LINES)
+    (folder / "failed" / "qos0_019a0c11-7abc.buf").write_text(LINES.replace("tx-", "other-"))
     shutil.copytree(folder, tmp_path / "copy")
     for name in ("buffers", "copy"):
         found = said("spool", "replay", tmp_path / name, "--store", postgres_dsn)

@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from forebay.api.queen.options import facts_of
 from forebay.app.cli import main
 from forebay.log.values import Append
 from forebay.model import Block, Message, format_id, mint
 from forebay.spool.lines import SpooledBlock, encode_entry
+from tests.original_lines import LINES
 from tests.servers import environment
 from tests.spark.queues import Shelf
 from tests.spark.spools import block, payloads, replay, write
@@ -99,6 +101,27 @@ def test_files_of_the_original_server_go_in_as_few_blocks_and_once(
     path.write_bytes(whole)
     assert replay(spark, shelf, [tmp_path / "b"]).messages == 6
     assert payloads(shelf) == list(range(310))
+
+
+def test_files_of_the_original_server_go_where_queen_s_clients_look_for_them(
+    spark: "SparkSession", file_shelf: Shelf, tmp_path: Path
+) -> None:
+    shelf = file_shelf
+    (tmp_path / "failover_019a0c11-8021.buf").write_text(LINES)
+    assert replay(spark, shelf, [tmp_path]).written == {"orders": 2, "events": 1}
+    orders, events = (shelf(shelf.log.queue(name)) for name in ("orders", "events"))
+    assert orders.settings.ordered
+    assert events.settings.ordered
+    facts = facts_of(orders)
+    assert (facts.namespace, facts.task) == ("sales", "process")
+    blocks = shelf(shelf.log.read(orders)) + shelf(shelf.log.read(events))
+    messages = [message for block in blocks for message in block.decode()]
+    found = [(m.partition, m.transaction_id, (m.headers or {}).get("queen-trace-id")) for m in messages]
+    assert found == [
+        ("customer-123", "tx-1", "trace-1"),
+        ("customer-456", "tx-2", "trace-2"),
+        ("", "tx-3", "trace-3"),
+    ]
 
 
 def _forgotten(shelf: Shelf) -> list[Any]:

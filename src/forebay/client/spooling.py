@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import random
 from types import TracebackType
-from typing import Final, Self, TypeVar
+from typing import Any, Final, Self, TypeVar
 
 from forebay.client.calling import Ask, Caller, NotForebayError
 from forebay.client.pausing import pause_seconds
@@ -81,7 +81,7 @@ class Server:
         """What is known of a queue."""
         return await _answered(self._queue(name))
 
-    async def create_queue(self, name: str) -> Queue:
+    async def create_queue(self, name: str, settings: dict[str, Any] | None = None) -> Queue:  # noqa: ARG002 - a Target's
         """Leave it to the server: it has made the queue already, if it makes any."""
         return await self.queue(name)
 

@@ -176,7 +176,7 @@ class Target(Protocol):
         """Write a block."""
         ...
 
-    async def create_queue(self, name: str) -> object:
+    async def create_queue(self, name: str, settings: dict[str, Any] | None = None) -> object:
         """Make a queue."""
         ...
 
@@ -188,12 +188,14 @@ class Target(Protocol):
 class StoreSink:
     """Writes blocks one by one, queues side by side: to a server, or to a store of any kind.
 
-    A key that isn't good is raised, like a store that is away.
+    A key that isn't good is raised, like a store that is away. `creation` is asked when a queue has to be
+    made.
     """
 
-    def __init__(self, store: Target, *, create_queues: bool = True) -> None:
+    def __init__(self, store: Target, *, create_queues: bool = True, creation: Creation = by_name) -> None:
         self._store = store
         self._create_queues = create_queues
+        self._creation = creation
 
     async def write(self, blocks: Sequence[Addressed]) -> list[Refused]:
         """Write blocks."""
@@ -229,7 +231,7 @@ class StoreSink:
         except UnknownQueue:
             if not self._create_queues:
                 raise
-            await self._store.create_queue(name)
+            await self._store.create_queue(name, self._creation(name, block))
             await self._append(name, block)
 
     async def _parts(self, name: str, block: Block, error: ForebayError) -> Sequence[Block]:

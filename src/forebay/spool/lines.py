@@ -30,6 +30,7 @@ from forebay.model import (
     parse_id,
 )
 from forebay.model.columns import unfold
+from forebay.spool.original import DEFAULT_PARTITION, Address, fields_out, headers_in, kept, shown
 
 LINE_BYTES_MAX: Final = BLOCK_BYTES_CEILING // 3 * 4 + (4 << 20)
 """The longest line that is read: a payload of the largest size in base64, and what surrounds it."""
@@ -42,7 +43,6 @@ _END_BYTES: Final = _SUM_BYTES + len(b"\n")
 _OURS: Final = re.compile(rb'"(?:block|settlement|crc)"\s*:|"crc')
 _PLAIN_BRACKETS_MAX: Final = 200
 _DEPTH_SPARE: Final = 300
-_HEADERS_OF_ORIGINAL: Final = ("trace_id", "namespace", "task")
 
 
 class SpooledBlock(msgspec.Struct, frozen=True):
@@ -71,9 +71,10 @@ class SpooledSettlement(msgspec.Struct, frozen=True):
 Spooled = SpooledBlock | SpooledSettlement
 
 
-class _Head(msgspec.Struct):
+class _Head(msgspec.Struct, omit_defaults=True):
     queue: str
     partition: str
+    original: bool = False
 
 
 class _Common(msgspec.Struct):
@@ -94,7 +95,8 @@ class Line(msgspec.Struct, gc=False):
     """
 
     queue: str | None = None
-    partition: str = "Default"
+    partition: str = DEFAULT_PARTITION
+    original: bool = False
     payload: Raw | UnsetType = UNSET
     payload_base64: bytes | UnsetType = UNSET
     transaction_id: str | None = None
@@ -153,7 +155,7 @@ def encode_entry(entry: Spooled) -> bytes:
 
 def _message_bodies(queue: str, block: Block) -> list[bytes]:
     """The lines without their checksums: what messages have in common is encoded once."""
-    heads = [_encode(_Head(queue, partition))[:-1] for partition in block.partition_table]
+    heads = [_head(Address(queue, partition)) for partition in block.partition_table]
     common = _Common(format_id(block.id), len(block), block.created_at)
     tails = [_tail(headers, common) for headers in block.header_table or ({},)]
     rows = zip(
@@ -173,10 +175,15 @@ def _message_bodies(queue: str, block: Block) -> list[bytes]:
     ]
 
 
+def _head(address: Address) -> bytes:
+    """Where a message goes, in the original server's words; `original` says that these aren't ours."""
+    names = shown(address)
+    return _encode(_Head(*names, original=names != address))[:-1]
+
+
 def _tail(headers: Headers, common: "_Common") -> bytes:
     """What is the same for all messages of a block that have these headers."""
-    original = {key: headers.get(key, "") for key in _HEADERS_OF_ORIGINAL}
-    tail = _encode(original)[1:-1] + b"," + _encode(common)[1:-1]
+    tail = _encode(fields_out(headers))[1:-1] + b"," + _encode(common)[1:-1]
     return tail + b',"headers":' + _encode(headers) if headers else tail
 
 
@@ -263,7 +270,7 @@ def decode_line(line: bytes, name: str, number: int, created_at: int) -> Part | 
             return _of_original(found, _digest_id(b"%b\n%d\n%b" % (name.encode(), number, line)), created_at)
         if found.settlement is not UNSET:
             return Alone(SpooledSettlement(parse_id(found.id or ""), found.settlement), found.synced)
-        return _part(found)
+        return _part(_renamed(found) if found.original else found)
     except Rejected as error:
         raise BadLineError(error.message) from None
 
@@ -273,9 +280,15 @@ def decode_ours(lines: Sequence[bytes]) -> list[Line] | None:
     if _ends([line[:-_END_BYTES] for line in lines]) != [line[-_END_BYTES:] for line in lines]:
         return None
     try:
-        return list(map(_decode, lines))
-    except _UNREADABLE:
+        return [_renamed(line) if line.original else line for line in map(_decode, lines)]
+    except (*_UNREADABLE, Rejected):
         return None
+
+
+def _renamed(line: Line) -> Line:
+    """A line with our names for the original server's."""
+    line.queue, line.partition = kept(Address(line.queue or "", line.partition))
+    return line
 
 
 def _part(line: Line) -> Part:
@@ -292,10 +305,10 @@ def _part(line: Line) -> Part:
 def _of_original(line: Line, id: bytes, created_at: int) -> Alone:
     if line.queue is None:
         raise BadLineError("the line has no queue")
-    values = (line.trace_id, line.namespace, line.task)
-    headers = {key: value for key, value in zip(_HEADERS_OF_ORIGINAL, values, strict=True) if value}
-    message = Message(payload_of(line), line.partition, line.transaction_id or None, headers or None)
-    return Alone(SpooledBlock(line.queue, Block.of([message], id=id, created_at=created_at)))
+    queue, partition = kept(Address(line.queue, line.partition))
+    headers = headers_in(line.trace_id, line.namespace, line.task)
+    message = Message(payload_of(line), partition, line.transaction_id or None, headers)
+    return Alone(SpooledBlock(queue, Block.of([message], id=id, created_at=created_at)))
 
 
 def payload_of(line: Line) -> bytes:

@@ -12,6 +12,7 @@ import pytest
 from forebay.api.context import Context
 from forebay.api.queen.maintenance import SPACE
 from forebay.api.queen.messages import PushItem, headers_of
+from forebay.api.queen.options import Facts
 from forebay.api.serving import HttpServer, listen
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
@@ -94,7 +95,7 @@ async def test_nothing_is_replayed_before_the_switch_is_seen(tmp_path: Path, is_
 async def test_a_queue_that_nobody_knew_while_the_log_was_away_is_ordered_if_it_is_one_of_queen_s(
     tmp_path: Path,
 ) -> None:
-    await spool(tmp_path, "theirs", headers_of(PushItem("theirs"), None, sealed=False, spooled=True))
+    await spool(tmp_path, "theirs", headers_of(PushItem("theirs"), None, sealed=False, spooled=Facts()))
     await spool(tmp_path, "ours")
     log = SlowLog()
     log.may_answer.set()

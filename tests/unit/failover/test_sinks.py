@@ -2,6 +2,7 @@
 
 import asyncio
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
@@ -31,8 +32,8 @@ class OrderedStore:
         self.written.setdefault(block.id, [message.payload for message in block])
         return None
 
-    async def create_queue(self, name: str) -> object:
-        raise AssertionError(name)
+    async def create_queue(self, name: str, settings: dict[str, Any] | None = None) -> object:
+        raise AssertionError(name, settings)
 
     async def queue(self, name: str) -> Queue:
         if not self.may_look:

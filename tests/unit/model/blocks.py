@@ -12,7 +12,7 @@ ids = st.binary(min_size=16, max_size=16).filter(any)
 messages = st.builds(
     Message,
     payload=st.binary(max_size=40),
-    partition=st.sampled_from(["", "north", "süd"]) | _text,
+    partition=st.sampled_from(["", "north", "süd", "Default", "~x", "~%20x"]) | _text,
     transaction_id=st.none() | _text.filter(bool),
     headers=st.sampled_from([None, {"flow": "orders"}, {"flow": "orders", "action": "load"}])
     | st.dictionaries(_text, st.text(st.characters(exclude_categories=["Cs"])), min_size=1),

@@ -59,13 +59,14 @@ def test_any_payload_comes_back_with_every_byte(payload: bytes) -> None:
 
 
 def test_a_line_has_the_keys_of_the_original_and_is_json() -> None:
-    headers = {"trace_id": "t", "task": "load", "other": "x"}
+    headers = {"queen-trace-id": "t", "queen-task": "load", "other": "x"}
     block = Block.of([Message(b'{"id":1}', "north", "tx", headers), Message(b"\x00")])
     first, second = map(json.loads, encode_entry(SpooledBlock("orders", block)).splitlines())
     wanted = {"queue": "orders", "partition": "north", "payload": {"id": 1}, "transaction_id": "tx"}
     assert wanted.items() <= first.items()
     assert (first["trace_id"], first["namespace"], first["task"]) == ("t", "", "load")
     assert (second["payload_base64"], second["transaction_id"], second["trace_id"]) == ("AA==", None, "")
+    assert (second["partition"], "original" in first) == ("Default", False)
 
 
 def test_a_line_of_the_original_server_is_a_message_whose_id_stays_the_same() -> None:
@@ -73,7 +74,15 @@ def test_a_line_of_the_original_server_is_a_message_whose_id_stays_the_same() ->
     assert isinstance(found, Alone)
     assert isinstance(found.entry, SpooledBlock)
     assert found.entry.block.message(0) == Message(
-        b'{"id":1}', "customer-123", "tx-1", {"trace_id": "trace-1", "namespace": "sales", "task": "process"}
+        b'{"id":1}',
+        "customer-123",
+        "tx-1",
+        {
+            "queen-trace-id": "trace-1",
+            "queen-namespace": "sales",
+            "queen-task": "process",
+            "queen-made": "1",
+        },
     )
     assert found.entry.block.created_at == 5
     ids = [

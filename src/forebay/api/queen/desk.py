@@ -129,7 +129,7 @@ class Desk:
 
     def creation(self, name: str, block: Block) -> dict[str, Any] | None:
         """What a queue is told that has to be made for a block, as it was deleted, or never made."""
-        return creation_of(Facts()) if name in self._used else creation_by(name, block)
+        return creation_by(name, block, known=name in self._used)
 
     async def create(self, text: str, facts: Facts) -> Queue:
         """Make a queue, or return the one that is there."""

@@ -13,14 +13,13 @@ from typing import Any, Final
 
 from msgspec import UNSET, Raw, UnsetType
 
+from forebay.api.queen.options import Facts
 from forebay.api.queen.reading import Body
-from forebay.model import Block
+from forebay.spool.original import TRACE, headers_in
 from forebay.wire.forms import is_json
 
-TRACE: Final = "queen-trace-id"
 PRODUCER: Final = "queen-producer-sub"
 SEALED: Final = "queen-sealed"
-MADE: Final = "queen-made"
 _NULL: Final = b"null"
 
 
@@ -39,9 +38,9 @@ class PushItem(Body):
 
 
 def headers_of(
-    item: PushItem, producer: str | None, *, sealed: bool, spooled: bool = False
+    item: PushItem, producer: str | None, *, sealed: bool, spooled: Facts | None = None
 ) -> dict[str, str] | None:
-    """What is kept beside the payload."""
+    """What is kept beside the payload; `spooled` is what is known of the queue, for an item that may be."""
     headers = {}
     if item.trace_id:
         headers[TRACE] = item.trace_id
@@ -49,14 +48,9 @@ def headers_of(
         headers[PRODUCER] = producer
     if sealed:
         headers[SEALED] = "1"
-    if spooled:
-        headers[MADE] = "1"
+    if spooled is not None:
+        headers |= headers_in(item.trace_id, spooled.namespace, spooled.task)
     return headers or None
-
-
-def is_made_here(block: Block) -> bool:
-    """Whether something in a block was pushed in Queen's format, and spooled."""
-    return any(MADE in headers for headers in block.header_table or ())
 
 
 def shown_data(payload: bytes) -> Any:

@@ -20,14 +20,15 @@ from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.framing import framed_push, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
-from forebay.api.queen.messages import TRACE, PushItem, headers_of
+from forebay.api.queen.messages import PushItem, headers_of
 from forebay.api.queen.names import partition_name, queue_name
-from forebay.api.queen.options import Options
+from forebay.api.queen.options import Facts, Options
 from forebay.api.queen.reading import Body, parse
 from forebay.api.queen.routes import queen_route
 from forebay.log.values import Appended
 from forebay.model import Block, Full, Message, Rejected, Unavailable, UnknownQueue, check_block, queue_of
 from forebay.model.limits import check_text
+from forebay.spool.original import TRACE
 
 ITEMS_MAX: Final = 50_000
 _TRACE_BYTES_MAX: Final = 255
@@ -136,7 +137,7 @@ async def _messages(call: Call, shown: str, partition: str, items: Sequence[Push
     if sealed:
         payloads = desk.seal().seal_batch(payloads)
     begins = desk.windows.begin(queue_name(shown), partition, options)
-    spooled = desk.context.is_spooling
+    spooled = (facts or Facts()) if desk.context.is_spooling else None
     return [
         Message(
             payload,

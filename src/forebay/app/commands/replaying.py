@@ -84,7 +84,7 @@ async def _replay_to_server(store: Store, arguments: argparse.Namespace) -> int:
     async def known() -> set[str]:
         return {queue.name for queue in await store.queues()}
 
-    sink: Sink = StoreSink(store)
+    sink: Sink = StoreSink(store, creation=creation_by)
     if arguments.no_create and not arguments.dry_run:
         sink = KnownOnly(sink, await known())  # a server would make them
     return await _replay(arguments, sink, known, settle=None)
