@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructType
 
 from forebay.app.cli import main
@@ -89,7 +90,9 @@ def test_archive_and_log_are_read_as_one(spark: "SparkSession", shelf: Shelf, tm
     assert spanning.where("seq <= 620").collect() == alone[:620]
 
 
-def test_filters_reach_into_the_files(spark: "SparkSession", shelf: Shelf, tmp_path: Path) -> None:
+def test_filters_and_partitions_find_the_same_in_the_files(
+    spark: "SparkSession", shelf: Shelf, tmp_path: Path
+) -> None:
     filled(shelf)
     job(shelf, tmp_path / "a", run_messages_max=620).run_once(spark)
     rows = frame(spark, shelf, archive=str(tmp_path / "a"))
@@ -99,6 +102,9 @@ def test_filters_reach_into_the_files(spark: "SparkSession", shelf: Shelf, tmp_p
     moment = alone.where("seq = 301").first().created_at  # type: ignore[union-attr]  # it is there
     late = rows.where(rows.created_at >= moment)
     assert [row.seq for row in late.collect()] == list(range(301, 1001))
+    for chosen in ({"partition": "p1"}, {"partitionPrefix": "p2"}):
+        found = frame(spark, shelf, archive=str(tmp_path / "a"), **chosen).collect()
+        assert found == alone.where(F.col("partition") == next(iter(chosen.values()))).collect()
     since = frame(spark, shelf, archive=str(tmp_path / "a"), startingTimestamp=f"{moment.isoformat()}+00:00")
     assert since.count() == 700
     some = frame(spark, shelf, archive=str(tmp_path / "a"), columns="seq,key").where("seq = 5").collect()

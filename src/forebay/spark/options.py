@@ -69,6 +69,8 @@ class Options(msgspec.Struct, frozen=True, kw_only=True):
     startingTimestamp: int | None = None
     endingOffsets: Offsets | None = None
     endingTimestamp: int | None = None
+    partition: str | None = None
+    partitionPrefix: str | None = None
     maxOffsetsPerTrigger: int | None = None
     minPartitions: int = 1
     failOnDataLoss: bool = True
@@ -158,6 +160,9 @@ def _check_together(options: Options) -> None:
         ):
             text = f"options `{side}Offsets` and `{side}Timestamp` both say where to begin or end"
             raise Misconfigured(text, hint="give one of them", key=f"{side}Timestamp")
+    if options.partition is not None and options.partitionPrefix is not None:
+        text = "options `partition` and `partitionPrefix` both say which partitions to read"
+        raise Misconfigured(text, hint="give one of them", key="partitionPrefix")
     if options.mode == "lease" and options.groupId is None:
         text = "`mode` = lease needs the group whose messages are taken"
         raise Misconfigured(text, hint="give `groupId`", key="groupId")
@@ -201,6 +206,10 @@ def _group(name: str, text: str) -> str:
         return check_group_name(text)
     except ForebayError as error:
         raise _wrong(name, text, f"is no name of a group ({error.message})", str(error.hint)) from None
+
+
+def _partition(_name: str, text: str) -> str:
+    return text  # every text may be a partition, the empty one too
 
 
 def _pattern(name: str, text: str) -> str:
@@ -318,6 +327,14 @@ OPTIONS: Final = (
     Option(
         name="endingTimestamp", takes="ms since 1970, or ISO 8601", read=_time, uses=("batch",),
         text="End before the first message that the log took at this time or later.",
+    ),
+    Option(
+        name="partition", takes="a name", default="all", read=_partition, uses=("batch",),
+        text="Only the messages of this partition; an empty name is that of messages without one.",
+    ),
+    Option(
+        name="partitionPrefix", takes="a text", default="all", read=_text, uses=("batch",),
+        text="Only the messages of partitions whose names begin with this.",
     ),
     Option(
         name="maxOffsetsPerTrigger", takes="a number", default="no limit; with mode lease: 10000",

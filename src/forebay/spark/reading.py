@@ -11,7 +11,7 @@ from concurrent.futures import Future
 from typing import TYPE_CHECKING, Final
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSourceReader, Filter, InputPartition
+from pyspark.sql.datasource import DataSourceReader, InputPartition
 from pyspark.sql.types import StructType
 
 from forebay.log.values import Queue, StoredBlock
@@ -19,11 +19,11 @@ from forebay.model import Corrupt, sequence_of
 from forebay.spark.arrow import Piece, Shape
 from forebay.spark.bodies import decode_plain
 from forebay.spark.columns import contract_of
-from forebay.spark.filters import Wanted
+from forebay.spark.filters import PartitionFilter
 from forebay.spark.logs import Face, Opener, face
 from forebay.spark.offsets import Stretch, split
 from forebay.spark.options import Options
-from forebay.spark.ranges import Kept, data_loss, ends, first_since, kept_queues, starts, subscribed
+from forebay.spark.ranges import Kept, data_loss, ends, kept_queues, starts, subscribed
 from forebay.spark.skipping import skip
 
 if TYPE_CHECKING:
@@ -52,6 +52,7 @@ class Reading:
         self.options = options
         self._schema = schema
         self._contract = None if options.contract is None else contract_of(options)
+        self._filter = PartitionFilter.of(options)
 
     def face(self) -> Face:
         """The log, open in this process."""
@@ -84,7 +85,7 @@ class Reading:
         parts = split(list(stretches), self.options.minPartitions)
         return [Task(kept[part.queue].queue, part.first, part.end) for part in parts]
 
-    def batches(self, task: InputPartition, wanted: Wanted | None = None) -> Iterator[pa.RecordBatch]:
+    def batches(self, task: InputPartition) -> Iterator[pa.RecordBatch]:
         """What a task reads. A read without any task has one that names no queue."""
         if self.options.archive is not None and not isinstance(task, Task):
             from forebay.spark.archive.reading import (  # noqa: PLC0415 - who has no archive needs none of it
@@ -93,52 +94,37 @@ class Reading:
             )
 
             if isinstance(task, ArchiveTask):
-                return read_messages(task, self.shape(), wanted)
+                return read_messages(task, self.shape(), self._filter)
         if not isinstance(task, Task):
             return iter(())
         loud, archive = self.options.failOnDataLoss, self.options.archive
         pieces = read_pieces(self.face(), task, loud=loud, archive=archive)
-        keep = wanted.keep if wanted is not None and wanted.by_partition else None
-        return self.shape().batches(pieces, keep)
+        return self.shape().batches(pieces, None if self._filter is None else self._filter.keep)
 
 
 class MessageReader(DataSourceReader):
-    """A batch of messages, from one or several queues."""
+    """A batch of messages, from one or several queues.
+
+    It has no `pushFilters`: Spark 4.3 keeps the filters of one query for all later ones of the DataFrame, and
+    refuses a reader that has the method in a session without a setting.
+    """
 
     def __init__(self, opener: Opener, options: Options, schema: StructType) -> None:
         self._reading = Reading(opener, options, schema)
-        self._wanted = Wanted()
-
-    def pushFilters(self, filters: list[Filter]) -> Iterable[Filter]:
-        """Take what narrows the stretches; the rest is Spark's."""
-        return [each for each in filters if not self._wanted.take(each)]
 
     def partitions(self) -> list[InputPartition]:
-        """Plan: where each queue begins and ends now, narrowed by the filters, and cut into tasks."""
-        face, options, wanted = self._reading.face(), self._reading.options, self._wanted
+        """Plan: where each queue begins and ends now, and cut into tasks."""
+        face, options = self._reading.face(), self._reading.options
         kept = subscribed(kept_queues(face), options)
         first, end = starts(face, kept, options, default="earliest"), ends(face, kept, options)
-        stretches = []
-        for name, each in sorted(kept.items()):
-            if wanted.queues is None or name in wanted.queues:
-                low, high = _by_time(face, each, wanted)
-                low = max(low, first[name], wanted.first)
-                stretches.append(Stretch(name, low, max(low, min(high, end[name], wanted.end))))
+        stretches = [Stretch(name, first[name], max(first[name], end[name])) for name in sorted(kept)]
         if options.archive is not None:
             return self._reading.spanning(stretches, kept)
         return [*self._reading.tasks(stretches, kept)]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch]:
         """Fetch one task's messages."""
-        return self._reading.batches(partition, self._wanted)
-
-
-def _by_time(face: Face, kept: Kept, wanted: Wanted) -> tuple[int, int]:
-    """From where to where a queue was taken by the log in the time that is wanted."""
-    fresh = Wanted()
-    low = kept.floor if wanted.since <= fresh.since else first_since(face, kept, wanted.since)
-    high = kept.next if wanted.until >= fresh.until else first_since(face, kept, wanted.until)
-    return low, high
+        return self._reading.batches(partition)
 
 
 def read_pieces(face: Face, task: Task, *, loud: bool, archive: str | None = None) -> Iterator[Piece]:

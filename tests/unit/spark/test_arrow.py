@@ -1,30 +1,15 @@
 """Blocks as record batches: every column, whatever the blocks look like."""
 
-from datetime import UTC, datetime
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from pyspark.sql.datasource import (
-    EqualNullSafe,
-    EqualTo,
-    Filter,
-    GreaterThan,
-    GreaterThanOrEqual,
-    In,
-    IsNotNull,
-    LessThan,
-    LessThanOrEqual,
-    Not,
-    StringStartsWith,
-)
 from pyspark.sql.types import StructType
 
 from forebay.model import Block, Message, to_datetime
 from forebay.spark import arrow
 from forebay.spark.arrow import Piece, Shape, gather
 from forebay.spark.columns import HEADERS, MESSAGE
-from forebay.spark.filters import Wanted
+from forebay.spark.filters import PartitionFilter
 
 SCHEMA = StructType([*MESSAGE.fields, HEADERS])
 _MESSAGES = st.builds(
@@ -58,16 +43,14 @@ def test_a_batch_has_every_message_as_it_was(blocks: list[list[Message]]) -> Non
     assert [row["created_at"] for row in rows] == times
 
 
-@given(_BLOCKS, st.sets(st.sampled_from(["", "a", "b"])), st.sampled_from(["", "a", "ab"]))
-def test_rows_are_kept_by_their_partition(blocks: list[list[Message]], among: set[str], prefix: str) -> None:
-    wanted = Wanted()
-    assert wanted.take(In(("partition",), tuple(among)))
-    assert wanted.take(StringStartsWith(("partition",), prefix))
+@given(_BLOCKS, st.sampled_from(["", "a", "b", "none"]), st.booleans())
+def test_rows_are_kept_by_their_partition(blocks: list[list[Message]], name: str, prefix: bool) -> None:  # noqa: FBT001 - drawn
+    chosen = PartitionFilter(None, name) if prefix else PartitionFilter(name, None)
     found = [
-        seq for b in Shape(MESSAGE).batches(_pieces(blocks), wanted.keep) for seq in b["seq"].to_pylist()
+        seq for b in Shape(MESSAGE).batches(_pieces(blocks), chosen.keep) for seq in b["seq"].to_pylist()
     ]
     messages = [message for block in blocks for message in block]
-    right = [m.partition in among and m.partition.startswith(prefix) for m in messages]
+    right = [m.partition.startswith(name) if prefix else m.partition == name for m in messages]
     assert found == [i + 1 for i, is_right in enumerate(right) if is_right]
 
 
@@ -77,56 +60,3 @@ def test_batches_are_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
     groups = list(gather(pieces))
     assert [sum(len(piece.block) for piece in group) for group in groups] == [10, 10, 8, 4, 10]
     assert [piece.first for group in groups for piece in group] == [1, 11, 21, 26, 29, 33, 42]
-
-
-_AT = datetime(2026, 1, 31, 12, tzinfo=UTC)
-_MICROS = 1_769_860_800_000_000
-
-
-@pytest.mark.parametrize(
-    ("given_filter", "field", "value"),
-    [
-        (GreaterThan(("seq",), 5), "first", 6),
-        (GreaterThanOrEqual(("seq",), 5), "first", 5),
-        (LessThan(("seq",), 5), "end", 5),
-        (LessThanOrEqual(("seq",), 5), "end", 6),
-        (GreaterThan(("created_at",), _AT), "since", _MICROS + 1),
-        (LessThanOrEqual(("created_at",), _AT), "until", _MICROS + 1),
-        (EqualTo(("queue",), "a"), "queues", frozenset({"a"})),
-    ],
-)
-def test_a_filter_that_is_taken_narrows_what_is_read(given_filter: Filter, field: str, value: object) -> None:
-    wanted = Wanted()
-    assert wanted.take(given_filter)
-    assert getattr(wanted, field) == value
-
-
-@pytest.mark.parametrize(
-    "given_filter",
-    [
-        EqualTo(("value",), b"x"),
-        EqualTo(("key",), "x"),
-        Not(EqualTo(("queue",), "a")),
-        EqualNullSafe(("seq",), 5),
-        In(("seq",), (1, 2)),
-        IsNotNull(("key",)),
-        GreaterThan(("created_at",), _AT.replace(tzinfo=None)),
-        GreaterThan(("queue",), "a"),
-    ],
-)
-def test_other_filters_are_left_to_spark(given_filter: Filter) -> None:
-    wanted = Wanted()
-    assert not wanted.take(given_filter)
-    assert wanted == Wanted()
-
-
-def test_filters_meet() -> None:
-    wanted = Wanted()
-    for each in (
-        EqualTo(("seq",), 7),
-        LessThan(("seq",), 9),
-        In(("queue",), ("a", "b")),
-        EqualTo(("queue",), "b"),
-    ):
-        assert wanted.take(each)
-    assert (wanted.first, wanted.end, wanted.queues) == (7, 8, frozenset({"b"}))

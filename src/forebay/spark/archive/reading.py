@@ -23,7 +23,7 @@ from forebay.model import Block, Message, Misconfigured
 from forebay.spark.archive.folder import ArchiveFolder
 from forebay.spark.archive.manifest import Archived, DataFile, Gap, Manifest
 from forebay.spark.arrow import BATCH_ROWS_MAX, Piece, Shape
-from forebay.spark.filters import Wanted
+from forebay.spark.filters import PartitionFilter
 
 _TASK_BYTES: Final = 64 << 20
 """What one task reads of files, about."""
@@ -112,10 +112,11 @@ def since_archived(path: str, queue: str, number: int, first: int, end: int) -> 
     return (piece for task in found for batch in _batches(task, None, None) for piece in _pieces(batch))
 
 
-def read_messages(task: ArchiveTask, shape: Shape, wanted: Wanted | None) -> Iterator[pa.RecordBatch]:
+def read_messages(
+    task: ArchiveTask, shape: Shape, chosen: PartitionFilter | None
+) -> Iterator[pa.RecordBatch]:
     """The messages of a task, as the log's would be."""
-    filtered = wanted if wanted is not None and wanted.by_partition else None
-    for batch in _batches(task, None if shape.is_typed else shape.schema.names, filtered):
+    for batch in _batches(task, None if shape.is_typed else shape.schema.names, chosen):
         if shape.is_typed:
             yield from shape.batches(_pieces(batch))
         else:
@@ -131,16 +132,16 @@ def read_rows(task: ArchiveTask, schema: pa.Schema, group: str | None) -> Iterat
 
 
 def _batches(
-    task: ArchiveTask, names: Sequence[str] | None, wanted: Wanted | None
+    task: ArchiveTask, names: Sequence[str] | None, chosen: PartitionFilter | None
 ) -> Iterator[pa.RecordBatch]:
-    needed = ["seq", "partition"] if wanted is not None else ["seq"]
+    needed = ["seq"] if chosen is None else ["seq", "partition"]
     columns = None if names is None else list(dict.fromkeys([*names, *needed]))
     for file in task.files:
         opened = pq.ParquetFile(Path(task.root) / file.path)
         try:
             groups = _row_groups(opened, task)
             for batch in opened.iter_batches(BATCH_ROWS_MAX, row_groups=groups, columns=columns):
-                inside = batch.filter(_mask(batch, task, wanted))
+                inside = batch.filter(_mask(batch, task, chosen))
                 if inside.num_rows:
                     yield inside
         finally:
@@ -163,17 +164,10 @@ def _places(group: Any) -> Any:
     return next((column.statistics for column in columns if column.path_in_schema == "seq"), None)
 
 
-def _mask(batch: pa.RecordBatch, task: ArchiveTask, wanted: Wanted | None) -> pa.Array:
+def _mask(batch: pa.RecordBatch, task: ArchiveTask, chosen: PartitionFilter | None) -> pa.Array:
     seq = batch["seq"]
     mask = pc.and_(pc.greater_equal(seq, task.first), pc.less(seq, task.end))
-    if wanted is None:
-        return mask
-    partition = batch["partition"]
-    for prefix in wanted.prefixes:
-        mask = pc.and_(mask, pc.starts_with(partition, prefix))
-    if wanted.partitions is not None:
-        mask = pc.and_(mask, pc.is_in(partition, pa.array(sorted(wanted.partitions), pa.string())))
-    return mask
+    return mask if chosen is None else pc.and_(mask, chosen.mask(batch["partition"]))
 
 
 def _pieces(batch: pa.RecordBatch) -> Iterator[Piece]:
