@@ -206,7 +206,27 @@ def test_an_empty_variable_is_as_good_as_none() -> None:
 
 
 def test_variables_of_commands_are_no_settings() -> None:
-    assert load_settings(environ=dict.fromkeys(OTHER_VARIABLES, "x")).settings == Settings()
+    values = dict.fromkeys(OTHER_VARIABLES, "x") | {"FOREBAY_STORE": "http://127.0.0.1:6632"}
+    assert load_settings(environ=values).settings == Settings()
+
+
+def test_the_store_of_commands_is_the_log_of_a_server_unless_something_else_names_it(file: Path) -> None:
+    log, mine, named = "postgresql://db/forebay", "sqlite:///mine.db", "memory://"
+    file.write_text("store: {url: tarantool://host:3301}")
+    loaded = load_settings(file=file, environ={"FOREBAY_STORE": log})
+    assert (loaded.settings.store.url, loaded.origins["store.url"]) == (log, "FOREBAY_STORE")
+    both = {"FOREBAY_STORE": log, "FOREBAY_STORE_URL": mine}
+    assert load_settings(file=file, environ=both).settings.store.url == mine
+    flags = {"store.url": Given(named, "--store")}
+    assert load_settings(file=file, environ=both, flags=flags).settings.store.url == named
+    for nothing in ("", "https://queues.example"):
+        loaded = load_settings(file=file, environ={"FOREBAY_STORE": nothing})
+        assert loaded.settings.store.url == "tarantool://host:3301"
+
+
+def test_a_store_that_is_no_log_is_refused_and_not_passed_over() -> None:
+    with pytest.raises(Misconfigured, match=r"store\.url .*FOREBAY_STORE"):
+        load_settings(environ={"FOREBAY_STORE": "db.example:5432"})
 
 
 def test_a_value_is_checked_although_another_overrides_it(file: Path) -> None:

@@ -24,10 +24,12 @@ _DURATION: Final = re.compile(r"_seconds(_max)?$")
 
 OTHER_VARIABLES: Final = {
     "FOREBAY_CONFIG": "The configuration file, where `--config` doesn't name one.",
-    "FOREBAY_STORE": "The store that commands talk to, where `--store` doesn't name one.",
+    "FOREBAY_STORE": "The store that commands talk to, where `--store` doesn't name one. The log of a server "
+    "that is started, where neither `--store` nor `FOREBAY_STORE_URL` names one; the address of a server "
+    "(`http://`) says nothing to it.",
     "FOREBAY_KEY": "The API key that commands show to a server, where `--key` doesn't name one.",
 }
-"""Variables that are no settings of a server. Any other that begins with FOREBAY_ is a mistake."""
+"""Variables beside those of the settings. Any other that begins with FOREBAY_ is a mistake."""
 
 ORIGINAL_VARIABLES: Final = {
     "FILE_BUFFER_DIR": ("spool.folder", ""),

@@ -31,9 +31,15 @@ _PATHS: Final = {setting.variable: setting.path for setting in SETTINGS.values()
 
 
 def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fault]]:
-    """The settings among the variables. An empty variable is as good as none."""
+    """The settings among the variables. An empty variable is as good as none.
+
+    FOREBAY_STORE names the log of a server, too, unless it is the address of a server: that is for commands.
+    """
     found: dict[str, Given] = {}
     faults = []
+    store = environ.get("FOREBAY_STORE", "")
+    if store and not store.startswith(("http://", "https://")):
+        found["store.url"] = Given(store, "FOREBAY_STORE")  # FOREBAY_STORE_URL, below, comes before it
     for name, text in sorted(environ.items()):
         if not name.startswith("FOREBAY_") or name in OTHER_VARIABLES:
             continue
