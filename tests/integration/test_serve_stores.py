@@ -3,6 +3,7 @@
 import asyncio
 import contextlib
 from collections.abc import Iterator
+from pathlib import Path
 
 import asyncpg
 import pytest
@@ -10,7 +11,7 @@ import pytest
 import forebay
 from tests.awake import Awake
 from tests.integration.http_wire import ask
-from tests.servers import ForebayServer
+from tests.servers import ForebayServer, ValkeyServer
 
 
 @pytest.fixture
@@ -59,3 +60,38 @@ async def test_what_is_pushed_in_sql_reaches_a_taker_that_waits(
         # A sweep a second, and a busy machine.
         assert awake() - began < 5
         await store.done_task([task])
+
+
+def test_a_warm_tier_that_is_not_there_is_told_everywhere_until_it_is(awake: Awake) -> None:
+    with (
+        contextlib.closing(ValkeyServer()) as valkey,
+        ForebayServer(flags=["--warm", valkey.url]) as server,
+    ):
+        assert f"Valkey at 127.0.0.1:{valkey.port}/0 is out of reach" in server.log.read_text()
+        ready = ask(server.port, "GET", "/readyz")
+        assert (ready.status, ready.json()["ready"]) == (200, True), "it works from its own memory"
+        assert ready.json()["parts"]["warm"].startswith("away, and this server works from its own memory")
+        health = ask(server.port, "GET", "/health")
+        assert (health.status, health.json()["status"]) == (200, "degraded")
+        assert (health.json()["database"], health.json()["warm"]) == ("connected", "disconnected")
+        assert b"forebay_warm_healthy 0.0" in ask(server.port, "GET", "/metrics").body
+        valkey.start()
+        until = awake() + 60
+        while ask(server.port, "GET", "/health").json()["status"] != "healthy":
+            assert awake() < until, "it is back, and nobody has noticed"
+        assert ask(server.port, "GET", "/readyz").json()["parts"]["warm"] == "ok"
+
+
+def test_a_server_with_its_own_warm_tier_says_nothing_of_another(forebay_server: ForebayServer) -> None:
+    assert "warm" not in ask(forebay_server.port, "GET", "/readyz").json()["parts"]
+    health = ask(forebay_server.port, "GET", "/health").json()
+    assert (health["status"], health["warm"]) == ("healthy", None)
+    assert b"forebay_warm_healthy" not in ask(forebay_server.port, "GET", "/metrics").body
+
+
+def test_the_log_of_a_server_may_come_from_the_variable_of_commands(tmp_path: Path) -> None:
+    variables = {"FOREBAY_STORE": f"sqlite:///{tmp_path / 'mine.db'}"}
+    with ForebayServer(variables=variables) as server:
+        assert ask(server.port, "GET", "/v1/config").json()["store.url"] == variables["FOREBAY_STORE"]
+        assert not (server.data / "forebay.db").exists()
+    assert (tmp_path / "mine.db").exists()

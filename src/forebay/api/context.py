@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
@@ -60,6 +60,8 @@ class Context:
         self.has_tried = False
         """Whether the store was opened, or couldn't be; until then nobody knows."""
         self.opened: Store | None = None
+        self.warm_problem: Callable[[], str | None] | None = None
+        """Says why the shared warm tier can't be reached; None where there is none."""
         self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)

@@ -115,6 +115,9 @@ class Counters(Collector):
             "forebay_ready": ("Whether the store is open.", int(self._context.opened is not None)),
             "forebay_database_healthy": ("Whether pushes go to the log.", int(self._context.is_healthy)),
         }
+        if self._context.warm_problem is not None:
+            is_there = int(self._context.warm_problem() is None)
+            gauges["forebay_warm_healthy"] = ("Whether the shared warm tier is there.", is_there)
         for name, (text, value) in gauges.items():
             yield GaugeMetricFamily(name, text, value=value)
         if self._context.failover is not None:

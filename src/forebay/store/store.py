@@ -171,6 +171,16 @@ class LogStore:
         await self.log.__aexit__(kind, error, trace)
 
     @property
+    def has_shared_tier(self) -> bool:
+        """Whether other servers use the warm tier, too."""
+        return self._shared is not None
+
+    @property
+    def warm_problem(self) -> str | None:
+        """Why the shared warm tier can't be reached; None while it can, and where there is none."""
+        return None if self._shared is None else self._shared.problem
+
+    @property
     def clock(self) -> Clock:
         """What times are told by."""
         return self._clock

@@ -1,4 +1,4 @@
-"""Rounds of upkeep: sweep the SQL inbox often, drop what is past retention now and then.
+"""Rounds of upkeep: sweep the SQL inbox often, drop what is past retention now and then, see what is away.
 
 Invariants: a round that fails is reported and tried again at its next time; several servers on one log may
 all do it; nothing here is needed for messages to be handed out or settled.
@@ -18,10 +18,16 @@ logger: Final = logging.getLogger("forebay.upkeep")
 
 SWEEP_SECONDS: Final = 1.0
 TRIM_SECONDS: Final = 60.0
+LOOK_SECONDS: Final = 1.0
 
 
 class Kept(Protocol):
     """What upkeep is done to."""
+
+    @property
+    def warm_problem(self) -> str | None:
+        """Why the shared warm tier can't be reached; None while it can, and where there is none."""
+        ...
 
     async def sweep(self) -> int:
         """Move what users left in the inbox into blocks; how many messages."""
@@ -36,24 +42,42 @@ class Upkeep:
     """Does the rounds for as long as it is entered."""
 
     def __init__(
-        self, store: Kept, *, sweep_seconds: float = SWEEP_SECONDS, trim_seconds: float = TRIM_SECONDS
+        self,
+        store: Kept,
+        *,
+        sweep_seconds: float = SWEEP_SECONDS,
+        trim_seconds: float = TRIM_SECONDS,
+        look_seconds: float = LOOK_SECONDS,
     ) -> None:
         self._store = store
+        self._is_warm_away = False
         self._periods: dict[str, tuple[float, Callable[[], Awaitable[object]]]] = {
             "sweep": (sweep_seconds, store.sweep),
             "trim": (trim_seconds, store.trim),
+            "look": (look_seconds, self._look),
         }
         self._tasks: list[asyncio.Task[None]] = []
         self.rounds: dict[str, int] = dict.fromkeys(self._periods, 0)
         """How many rounds went well."""
 
     async def __aenter__(self) -> None:
+        await self._look()
         self._tasks = [
             asyncio.create_task(self._forever(name), name=f"forebay-{name}") for name in self._periods
         ]
 
     async def __aexit__(self, *_: object) -> None:
         await cancel(*self._tasks)
+
+    async def _look(self) -> None:
+        """Say once that the shared warm tier is away, and once that it is back."""
+        problem = self._store.warm_problem
+        if problem is not None and not self._is_warm_away:
+            text = "the warm tier is away, and this server works from its own memory until it is back: %s"
+            logger.warning(text, problem)
+        elif problem is None and self._is_warm_away:
+            logger.warning("the warm tier is back")
+        self._is_warm_away = problem is not None
 
     async def _forever(self, name: str) -> None:
         seconds, work = self._periods[name]

@@ -26,6 +26,7 @@ class MemoryWarm:
     """See the module; `name` tells this process from all others. A `clock` that is given never jumps."""
 
     shared = False
+    problem: str | None = None
 
     def __init__(self, name: str, *, clock: Clock | None = None) -> None:
         self.name = name

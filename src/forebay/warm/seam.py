@@ -51,6 +51,11 @@ class Warm(Protocol):
     shared: bool
     """Whether other servers use it too."""
 
+    @property
+    def problem(self) -> str | None:
+        """Why the tier can't be reached, as far as it is known; None while it can. Asks nobody."""
+        ...
+
     async def __aenter__(self) -> Self: ...
 
     async def __aexit__(

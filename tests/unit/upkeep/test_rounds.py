@@ -21,6 +21,7 @@ class Kept:
         self.swept = asyncio.Event()
         self.trimmed = asyncio.Event()
         self.sweeps = 0
+        self.warm_problem: str | None = None
 
     async def sweep(self) -> int:
         """Fail, if there is a failure left."""
@@ -70,6 +71,33 @@ async def test_a_round_that_fails_is_tried_again(
             await within(kept.swept)
     assert kept.sweeps >= 2
     assert [record.getMessage() for record in caplog.records] == ["a round of upkeep failed"] * said
+
+
+async def test_a_warm_tier_that_goes_away_and_comes_back_is_said_once_each(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = Kept()
+    kept.warm_problem = "Valkey at localhost:1 is out of reach"
+    caplog.set_level(logging.INFO, "forebay.upkeep")
+    upkeep = Upkeep(kept, sweep_seconds=HOUR, trim_seconds=HOUR, look_seconds=0.001)
+    async with upkeep:
+        away = (
+            "away, and this server works from its own memory until it is back: Valkey at localhost:1 is out"
+        )
+        assert away in caplog.text, "nobody is told that the server is ready before this"
+        await looked(upkeep, 3)
+        kept.warm_problem = None
+        await looked(upkeep, 3)
+    assert len(caplog.records) == 2
+    assert caplog.records[1].getMessage() == "the warm tier is back"
+
+
+async def looked(upkeep: Upkeep, times: int) -> None:
+    """Wait until it has looked so many times more."""
+    until = upkeep.rounds["look"] + times
+    async with asyncio.timeout(30):
+        while upkeep.rounds["look"] < until:  # noqa: ASYNC110 - its own timers do the waiting
+            await asyncio.sleep(0)
 
 
 async def test_nothing_is_done_once_it_is_left() -> None:

@@ -84,8 +84,11 @@ class Health(Form, kw_only=True):
     """How the server is."""
 
     status: Literal["healthy", "degraded", "unhealthy"]
-    """Degraded: the log is away, and pushes go to the spool. Unhealthy: pushes are refused."""
+    """Degraded: the log is away, and pushes go to the spool, or the shared warm tier is away. Unhealthy:
+    pushes are refused."""
     database: Literal["connected", "disconnected"]
+    warm: Literal["connected", "disconnected"] | None
+    """The warm tier that servers share; none where each has its own."""
     file_buffer: FileBuffer
     since: Micros | None
     """Since when it is so, where that is known."""
@@ -114,6 +117,8 @@ async def ready(call: Call) -> Answer:
     context = call.context
     away, is_spooling = await _why_away(context), _is_spooling(context)
     parts = {"store": "ok", "server": "stopping" if context.draining.is_set() else "ok"}
+    if context.warm_problem is not None:
+        parts["warm"] = _warm_text(context) or "ok"
     if away is not None:
         parts["store"] = f"away, and pushes go to the spool: {away}" if is_spooling else away
     if context.keys is not None:
@@ -127,13 +132,15 @@ async def health(call: Call) -> Answer:
     context = call.context
     away, stopping = await _why_away(context), context.draining.is_set()
     takes = not stopping and (away is None or _is_spooling(context))
-    status = _status(context)
+    status, warm = _status(context), _warm_text(context)
+    whole = away is None and warm is None
     found = Health(
-        status="unhealthy" if not takes else "healthy" if away is None else "degraded",
+        status="unhealthy" if not takes else "healthy" if whole else "degraded",
         database="connected" if away is None else "disconnected",
+        warm=None if context.warm_problem is None else "connected" if warm is None else "disconnected",
         file_buffer=_file_buffer(status, is_there=away is None),
         since=status.since if context.failover is not None else None,
-        reason="the server is stopping" if stopping else away,
+        reason="the server is stopping" if stopping else away or warm,
         outages=status.outages,
         settlements=status.settlements,
         files=status.files,
@@ -172,6 +179,14 @@ async def _why_away(context: Context) -> str | None:
     except TimeoutError:
         return f"no answer within {_PATIENCE_SECONDS:g} seconds"
     return None
+
+
+def _warm_text(context: Context) -> str | None:
+    """What the loss of the shared warm tier means, or nothing."""
+    problem = None if context.warm_problem is None else context.warm_problem()
+    if problem is None:
+        return None
+    return redact(f"away, and this server works from its own memory until it is back: {problem}")
 
 
 def _is_spooling(context: Context) -> bool:

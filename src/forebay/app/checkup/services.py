@@ -5,14 +5,17 @@ from collections.abc import AsyncIterator
 from email.utils import parsedate_to_datetime
 from typing import Final
 
+import msgspec
+
 from forebay.app.checkup.finding import Finding, clock_finding, failure, ok, warning
 from forebay.model import ForebayError, Misconfigured
 
-__all__ = ["check_server", "check_valkey", "judge_policy"]
+__all__ = ["check_server", "check_valkey", "judge_policy", "judge_readiness"]
 
 ANSWER_SECONDS: Final = 5.0
 VALKEY_MAJOR_MIN: Final = 7
 TEXT_MAX: Final = 200
+BODY_BYTES_MAX: Final = 4096
 OK: Final = 200
 
 
@@ -52,6 +55,24 @@ def judge_policy(policy: str) -> Finding:
     return ok("eviction", policy or "none")
 
 
+def judge_readiness(status: int, body: bytes) -> Finding:
+    """What `/readyz` has answered: a server that is ready may do without a part."""
+    shown = " ".join(body.decode(errors="replace").split())[:TEXT_MAX]
+    if status != OK:
+        return failure("ready", f"{status}: {shown}", "see the server's log")
+    try:
+        parts = msgspec.json.decode(body, type=_Readiness).parts
+    except msgspec.DecodeError:
+        return ok("ready", shown)
+    if lacking := [f"{name}: {text}" for name, text in parts.items() if text != "ok"]:
+        return warning("ready", f"yes, but {'; '.join(lacking)}"[:TEXT_MAX], "see whether that part runs")
+    return ok("ready", shown)
+
+
+class _Readiness(msgspec.Struct):
+    parts: dict[str, str]
+
+
 async def check_server(url: str) -> AsyncIterator[Finding]:
     """A server: whether it is alive, whether it is ready, and its clock."""
     import aiohttp  # noqa: PLC0415 - it takes longer to import than most commands take to run
@@ -64,7 +85,7 @@ async def check_server(url: str) -> AsyncIterator[Finding]:
                 alive, date = answer.status, answer.headers.get("Date")
             middle = (before + time.time()) / 2
             async with session.get(f"{url.rstrip('/')}/readyz") as answer:
-                ready, text = answer.status, (await answer.content.read(TEXT_MAX)).decode(errors="replace")
+                ready, body = answer.status, await answer.content.read(BODY_BYTES_MAX)
     except (TimeoutError, aiohttp.ClientError, ValueError, OSError) as error:
         text = f"no server answers: {str(error) or type(error).__name__}"
         yield failure("server", text, "forebay serve, or name another with --store")
@@ -73,8 +94,7 @@ async def check_server(url: str) -> AsyncIterator[Finding]:
         yield failure("server", f"/healthz answers {alive}", "is it a Forebay server? check --store")
         return
     yield ok("server", "alive")
-    shown = " ".join(text.split())
-    yield ok("ready", shown) if ready == OK else failure("ready", f"{ready}: {shown}", "see the server's log")
+    yield judge_readiness(ready, body)
     if date is not None:
         # The header has whole seconds: on average it is half a second old.
         yield clock_finding("server clock", parsedate_to_datetime(date).timestamp() + 0.5 - middle)

@@ -82,7 +82,7 @@ async def _failover(settings: Settings) -> Failover | None:
 
 
 async def _run(settings: Settings, context: Context, sock: socket.socket, ring: KeyRing) -> None:
-    server = HttpServer(context, lambda: _store(settings, context.failover), sock)
+    server = HttpServer(context, lambda: _store(settings, context), sock)
     server.handle_signals()
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -109,9 +109,9 @@ async def _say_when_ready(server: HttpServer) -> None:
 
 
 @asynccontextmanager
-async def _store(settings: Settings, failover: Failover | None) -> AsyncIterator[Store]:
+async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
     """The store with its upkeep."""
-    section = settings.store
+    section, failover = settings.store, context.failover
     guard = None if failover is None else failover.guard
     async with (
         open_embedded(
@@ -121,6 +121,8 @@ async def _store(settings: Settings, failover: Failover | None) -> AsyncIterator
     ):
         if failover is not None:
             failover.announce_to(store.announce)
+        if store.has_shared_tier:
+            context.warm_problem = lambda: store.warm_problem
         yield store
 
 

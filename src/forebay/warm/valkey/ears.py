@@ -25,7 +25,7 @@ PARTITIONS_MAX: Final = 1_000
 class Ears:
     """Calls every listener with what is said on a channel.
 
-    `hearing` is set while we are subscribed, `deaf` while we aren't.
+    `hearing` is set while we are subscribed, `deaf` while we aren't; `problem` says why we can't be.
     """
 
     def __init__(self, server: Server, channel: str) -> None:
@@ -37,6 +37,7 @@ class Ears:
         self.hearing = asyncio.Event()
         self.deaf = asyncio.Event()
         self.deaf.set()
+        self.problem: str | None = None
 
     def add(self, heard: Heard) -> None:
         """Add a listener."""
@@ -64,12 +65,13 @@ class Ears:
             try:
                 async with self._server.subscription(self._channel) as texts:
                     wait = _WAIT_SECONDS_MIN
+                    self.problem = None
                     self.deaf.clear()
                     self.hearing.set()
                     async for text in texts:
                         self._tell(text)
-            except WarmAway:
-                pass
+            except WarmAway as error:
+                self.problem = error.message
             finally:
                 self.hearing.clear()
                 self.deaf.set()

@@ -80,8 +80,11 @@ class Server:
         with contextlib.suppress(OSError, self._redis.exceptions.RedisError):
             await self._pool.disconnect()
 
-    async def check(self) -> None:
-        """Refuse what no waiting cures: a wrong password or database, and eviction of any key."""
+    async def check(self) -> str | None:
+        """Refuse what no waiting cures: a wrong password or database, and eviction of any key.
+
+        Returns why the server can't be reached, if it can't: that may pass.
+        """
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._client.info("memory")
@@ -91,13 +94,14 @@ class Server:
                     f"Valkey at {self.place} refuses us ({_first_line(error)})",
                     hint="check user, password and database in its address",
                 ) from None
-            return  # It is down, which the verbs will say for as long as it is so.
+            return self._unavailable(f"is out of reach ({_first_line(error)})").message
         policy = str(found.get("maxmemory_policy", ""))
         if policy.startswith("allkeys"):
             raise Misconfigured(
                 f"Valkey at {self.place} may evict any key (maxmemory-policy {policy})",
                 hint="set its maxmemory-policy to noeviction",
             )
+        return None
 
     async def info(self) -> dict[str, Any]:
         """What the server says of itself."""

@@ -68,7 +68,7 @@ class ValkeyWarm:
 
     async def __aenter__(self) -> Self:
         try:
-            await self._server.check()
+            self._ears.problem = await self._server.check()
         except BaseException:
             await self._server.close()
             raise
@@ -83,6 +83,10 @@ class ValkeyWarm:
     ) -> None:
         await self._ears.stop()
         await self._server.close()
+
+    @property
+    def problem(self) -> str | None:
+        return self._ears.problem
 
     # Epochs
 

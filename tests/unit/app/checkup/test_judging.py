@@ -6,7 +6,7 @@ import pytest
 
 from forebay.app.checkup.finding import clock_finding
 from forebay.app.checkup.machine import check_folder, judge_space, judge_sync
-from forebay.app.checkup.services import judge_policy
+from forebay.app.checkup.services import judge_policy, judge_readiness
 from forebay.app.checkup.spool import judge_holder
 from forebay.app.checkup.spool import judge_space as judge_spool_space
 
@@ -35,6 +35,10 @@ HERE = Path("data")
         (judge_holder(HERE, 7, ["tar", "-c", "forebay-data/spool"]), "failure"),
         (judge_policy("noeviction"), "ok"),
         (judge_policy("volatile-lru"), "ok"),
+        (judge_readiness(200, b'{"ready": true, "parts": {"store": "ok", "warm": "ok"}}'), "ok"),
+        (judge_readiness(200, b'{"ready": true, "parts": {"store": "ok", "warm": "away"}}'), "warning"),
+        (judge_readiness(200, b"fine"), "ok"),
+        (judge_readiness(503, b'{"ready": false, "parts": {"store": "away"}}'), "failure"),
         (judge_policy("allkeys-lru"), "failure"),
     ],
 )
