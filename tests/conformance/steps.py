@@ -60,8 +60,14 @@ async def push(
 
 async def push_named(log: Log, queue: Queue, *transaction_ids: str | None, partition: str = "") -> Appended:
     """Commit one block whose messages carry these transaction ids, and say no more."""
+    receipt = await log.commit([named(queue, *transaction_ids, partition=partition)])
+    return receipt.appended[0]
+
+
+def named(queue: Queue, *transaction_ids: str | None, partition: str = "") -> Append:
+    """A block whose messages carry these transaction ids, and say no more, on its way into a queue."""
     payloads = [str(transaction_id) for transaction_id in transaction_ids]
-    return await push(log, queue, *payloads, partition=partition, transaction_ids=transaction_ids)
+    return append_of(queue, *payloads, partition=partition, transaction_ids=transaction_ids)
 
 
 def sequences(appended: Appended) -> list[int]:

@@ -220,7 +220,7 @@ class LogMachine(RuleBasedStateMachine):
         self.write(Written(mint(), (), settlements, atomic=False))
 
     @rule(
-        some=st.lists(pushes, max_size=3),
+        some=st.lists(pushes, max_size=5),
         again=st.lists(picks, max_size=1),
         told=st.lists(outcomes, max_size=3),
         atomic=st.booleans(),
@@ -286,6 +286,7 @@ class LogMachine(RuleBasedStateMachine):
                 receipt = await log.commit(written.appends, settlements, id=written.id, atomic=written.atomic)
             except ForebayError as error:
                 return type(error)
+            check_order(written.appends, receipt)
             return answer(receipt)
 
         expected = self.run(commit(self.oracle, [both.oracle for both in written.settlements]))
@@ -605,6 +606,18 @@ class LogMachine(RuleBasedStateMachine):
             self.agree([(0, 0, 0)], left)
         self.counts_agree()
         self.run(check_ledger(self.subject))
+
+
+def check_order(appends: Sequence[Append], receipt: Receipt) -> None:
+    """Of one commit, the new blocks of a partition have their places in the order in which they were given.
+
+    Not the oracle's business: it writes by the same rules, and would be as wrong.
+    """
+    firsts: dict[tuple[int, str], list[int]] = {}
+    for append, appended in zip(appends, receipt.appended, strict=True):
+        if appended.count and not appended.known:
+            firsts.setdefault((append.queue, append.block.partition(0)), []).append(appended.first)
+    assert all(found == sorted(found) for found in firsts.values()), firsts
 
 
 async def finish_all(log: Log, group: Group) -> None:

@@ -126,6 +126,28 @@ def test_an_outage_is_seen_everywhere_and_so_is_its_end(
         assert push(server, 1).json()["durable"] == "log"
 
 
+def test_what_is_pushed_again_during_an_outage_is_handed_out_once_and_in_order(
+    cluster: PostgresServer, database: str
+) -> None:
+    def push_named(*names: str) -> str:
+        items = [{"payload": name, "partition": "p", "transaction_id": name} for name in names]
+        pushed = ask(server.port, "POST", "/v1/queues/lanes/messages", items)
+        assert pushed.status == 201, pushed.body
+        return str(pushed.json()["durable"])
+
+    with ForebayServer(database) as server:
+        made = ask(server.port, "PUT", "/v1/queues/lanes", {"settings": {"ordered": True}})
+        assert made.status in {200, 201}, made.body
+        assert push_named("tx-1") == "log"
+        cluster.stop_immediate()
+        assert push_named("tx-1", "tx-10") == "spool"
+        assert push_named("tx-20") == "spool"
+        cluster.start()
+        until(server, "/v1/spool", lambda found: found["healthy"] and not found["pending"])
+        taken = ask(server.port, "POST", "/v1/queues/lanes/take", {"count": 10}).json()
+        assert [task["payload"] for task in taken["tasks"]] == ["tx-1", "tx-10", "tx-20"]
+
+
 def test_a_server_that_starts_in_an_outage_is_ready_and_brings_what_the_original_left(
     cluster: PostgresServer, database: str, tmp_path: Path
 ) -> None:

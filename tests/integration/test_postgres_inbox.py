@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from forebay.log.postgres import PostgresLog
+from forebay.log.postgres import PostgresLog, inbox
 from forebay.log.values import Queue
 from forebay.model import Flow, Limits, Message, Unavailable, from_datetime
 from tests.conformance.steps import ALL, drain, push, stored
@@ -331,3 +331,18 @@ async def test_flows_of_swept_messages_are_counted(
     assert await log.sweep() == 3
     counted = {count.flow: count.count for count in await log.flows(group)}
     assert counted == {Flow(): 1, Flow("daily", "", "load"): 2}
+
+
+async def test_a_duplicate_leaves_the_order_of_what_is_swept(
+    log: PostgresLog, user: "Connection", monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also where one sweep fills several blocks, of which some hold duplicates."""
+    monkeypatch.setattr(inbox, "BLOCK_MESSAGES", 2)
+    queue = await log.create_queue("lanes", {"ordered": True})
+    pushing = "SELECT forebay.push('lanes', $1::text, partition => 'p', transaction_id => $1::text)"
+    await user.execute(pushing, "1")
+    assert await log.sweep() == 1
+    for name in ("1", "10", "20", "30", "10", "40", "1", "40", "50"):
+        await user.execute(pushing, name)
+    assert await log.sweep() == 9
+    assert await stored(log, queue) == ["1", "10", "20", "30", "40", "50"]

@@ -3,6 +3,9 @@
 While a flush is in flight the next one fills; an idle log flushes a lone write at once. Each write
 gets its own answer. When a flush is refused and held more than one write, each of them is tried alone,
 so that one bad write fails by itself.
+
+Invariant: the blocks of one commit that go to the same partition, or to the same unordered queue, get their
+places in the order in which they were given, also where some of them hold duplicates.
 """
 
 from __future__ import annotations
@@ -17,7 +20,7 @@ import msgspec
 from forebay.log.claiming import check_settlement
 from forebay.log.intake import Answer, Intake, find_links, leave_to_earlier, note_links
 from forebay.log.records import bytes_of, check_records
-from forebay.log.values import Appended, Receipt, Record, Settlement
+from forebay.log.values import Receipt, Record, Settlement
 from forebay.model import Conflict, Rejected, Unavailable, mint
 
 
@@ -60,7 +63,7 @@ def is_whole(item: Item, result: Result) -> bool:
     Blocks that leave messages to earlier ones note where those are; what was noted must hold too.
     """
     pairs = list(zip(item.appends, result.answers, strict=True))
-    if result.conflicts or any(a.found or (a.known and i.differs(a)) for i, a in pairs):
+    if result.conflicts or any(a.found or i.differs(a) for i, a in pairs):
         return False
     links = find_links(item.appends, result.answers)
     return all(i.has_noted(noted) for i, noted in zip(item.appends, links, strict=True))
@@ -109,28 +112,48 @@ class GroupCommit:
         write_id = id or (mint() if settlements or records else b"")
         if atomic or records:
             return await self._commit_whole(intakes, settlements, records, write_id)
+        if _may_overtake(intakes):
+            return await self._commit_in_order(intakes, settlements, write_id)
         return await self._commit_each(intakes, settlements, write_id)
 
     async def _commit_each(
         self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
     ) -> Receipt:
+        """Write blocks that are in nobody's way: one with duplicates is repeated after the others."""
         if not intakes:
             return Receipt((), (await self._submit(Item(write_id, (), settlements))).conflicts)
-        answers: dict[int, Appended] = {}
+        left, answers = list(intakes), dict[Intake, Answer]()
         conflicts: Sequence[int] = ()
-        left = list(range(len(intakes)))
         while left or settlements:
-            result = await self._submit(_item(write_id, [intakes[i] for i in left], settlements))
+            result = await self._submit(_item(write_id, left, settlements))
             if settlements:
                 conflicts, settlements = result.conflicts, ()
-            pairs = list(zip(left, result.answers, strict=True))
-            for i, answer in pairs:
-                if answer.found:
-                    intakes[i].drop(answer.found)
-                else:
-                    answers[i] = intakes[i].appended(answer)
-            left = [i for i, answer in pairs if answer.found]
-        return Receipt([answers[i] for i in range(len(intakes))], conflicts)
+            answers.update(zip(left, result.answers, strict=True))
+            left = [intake for intake in left if answers[intake].found]
+            for intake in left:
+                intake.drop(answers[intake].found)
+        return Receipt([intake.appended(answers[intake]) for intake in intakes], conflicts)
+
+    async def _commit_in_order(
+        self, intakes: Sequence[Intake], settlements: Sequence[Settlement], write_id: bytes
+    ) -> Receipt:
+        """Write blocks all at once, so that none overtakes another one that holds duplicates.
+
+        A block whose id was used for another one is left out, and raised when all the others are written.
+        Settlements come last: whoever settles the cause of a block has the block in the log by then.
+        """
+        left, answers = list(intakes), dict[Intake, Answer]()
+        while left:
+            result = await write_whole(self._submit, _item(b"", left, (), atomic=True))
+            answers.update(zip(left, result.answers, strict=True))
+            odd = {intake for intake in left if intake.differs(answers[intake])}
+            left = [intake for intake in left if intake not in odd] if odd else []
+            for intake in left:
+                intake.begin_anew()  # what it left to a block that is not written is its own again
+        conflicts: Sequence[int] = ()
+        if settlements:
+            conflicts = (await self._submit(Item(write_id, (), settlements))).conflicts
+        return Receipt([intake.appended(answers[intake]) for intake in intakes], conflicts)
 
     async def _commit_whole(
         self,
@@ -139,25 +162,15 @@ class GroupCommit:
         records: Sequence[Record],
         write_id: bytes,
     ) -> Receipt:
-        leave_to_earlier(intakes)
-        while True:
-            item = _item(write_id, intakes, settlements, atomic=True, records=records)
-            result = await self._submit(item)
-            if result.conflicts:
-                raise Conflict(
-                    "nothing was written: a settlement of the atomic commit came too late",
-                    hint="take the messages again",
-                )
-            pairs = list(zip(intakes, result.answers, strict=True))
-            if is_whole(item, result):
-                return Receipt([intake.appended(answer) for intake, answer in pairs])
-            for intake, answer in pairs:
-                if answer.found:
-                    intake.drop(answer.found)
-                elif answer.known:
-                    intake.appended(answer)  # raises where the id was used for another block
-            if not any(answer.found for answer in result.answers):
-                note_links(intakes, result.answers)
+        item = _item(write_id, intakes, settlements, atomic=True, records=records)
+        result = await write_whole(self._submit, item)
+        if result.conflicts:
+            raise Conflict(
+                "nothing was written: a settlement of the atomic commit came too late",
+                hint="take the messages again",
+            )
+        pairs = zip(intakes, result.answers, strict=True)
+        return Receipt([intake.appended(answer) for intake, answer in pairs])
 
     async def close(self) -> None:
         """Finish what is waiting, and take nothing more."""
@@ -236,6 +249,29 @@ class GroupCommit:
                     future.set_exception(result)
                 else:
                     future.set_result(result)
+
+
+async def write_whole(submit: Callable[[Item], Awaitable[Result]], item: Item) -> Result:
+    """Submit an atomic item, without its duplicates, until it is written whole, or can't be.
+
+    It can't where a settlement comes too late, or a block id was used for another block.
+    """
+    leave_to_earlier(item.appends)
+    while True:
+        result = await submit(item)
+        pairs = list(zip(item.appends, result.answers, strict=True))
+        if result.conflicts or any(i.differs(a) for i, a in pairs) or is_whole(item, result):
+            return result
+        for intake, answer in pairs:
+            intake.drop(answer.found)
+        if not any(answer.found for answer in result.answers):
+            note_links(item.appends, result.answers)
+
+
+def _may_overtake(intakes: Sequence[Intake]) -> bool:
+    """Whether a block that is repeated without its duplicates could come after a later one of its place."""
+    places = [(intake.queue, intake.partition) for intake in intakes]
+    return len(set(places)) < len(places) and any(intake.digests is not None for intake in intakes)
 
 
 def _item(

@@ -56,9 +56,11 @@ class Intake:
 
     __slots__ = (
         "_append",
+        "_dedupes",
         "_dropped",
         "_kept",
         "_links",
+        "_offered",
         "block",
         "digests",
         "partition",
@@ -70,15 +72,21 @@ class Intake:
     def __init__(self, append: Append, queue: Queue, limits: Limits) -> None:
         self.size = check_block(append.block, limits)
         self.queue = queue.number
-        self.block: Block = append.block
-        self._append = append
         self.total = len(append.block)
         self.partition = _only_partition(append.block, queue) if queue.settings.ordered else None
+        self._offered = append
+        self._dedupes = append.block.transaction_ids is not None and queue.settings.dedupe_seconds > 0
+        self.begin_anew()
+
+    def begin_anew(self) -> None:
+        """Offer the block as it came, but for what it repeats itself."""
+        self.block: Block = self._offered.block
+        self._append = self._offered
         self._kept: list[int] | range = range(self.total)
         self._dropped: dict[int, int] = {}
         self._links: dict[int, tuple[Intake, int]] = {}
         self.digests: list[bytes | None] | None = None
-        if append.block.transaction_ids is not None and queue.settings.dedupe_seconds > 0:
+        if self._dedupes:
             self._digest()
 
     @property
@@ -103,6 +111,8 @@ class Intake:
 
     def drop(self, found: tuple[tuple[int, int], ...]) -> None:
         """Leave out the messages that the log knows already."""
+        if not found:
+            return
         for index, message_id in found:
             self._dropped[self._kept[index]] = message_id
         self._leave_out({index for index, _ in found})
@@ -153,6 +163,8 @@ class Intake:
 
     def differs(self, answer: Answer) -> bool:
         """Whether the block id was used before, for a block of another queue or size."""
+        if not answer.known:
+            return False
         known = resolve(answer)
         total = known.count + len(known.duplicates)
         return total != self.total or queue_of(answer.first) != self.queue

@@ -172,7 +172,8 @@ class Log(Protocol):
     ) -> Receipt:
         """Append blocks, settle outcomes and write records, durably.
 
-        Each append and each settlement stands for itself: a conflict of one leaves the others alone.
+        Each append and each settlement stands for itself: a conflict of one leaves the others alone. Blocks
+        for one partition, or for one unordered queue, are written in their order, also without duplicates.
         With `atomic`, and with `records`, all of them happen or none, and a conflict raises: VersionConflict
         where a record is not at the version that was expected. `id` makes settlements and records
         repeatable: what was written under it is not written again, and is answered as the first time. A

@@ -1,7 +1,8 @@
 """Push: items of any queues and partitions; the answer has their order.
 
 Invariants: what is answered `queued` is durable; a transaction id that its partition knows is answered with
-the first message's id, and nothing is written; nothing is written when any item is bad.
+the first message's id, and nothing is written; nothing is written when any item is bad; items of a partition
+are written in the order of the request, however many blocks they take.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from collections import Counter
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
+from itertools import chain
 from typing import Any, Final
 
 from msgspec import UNSET, UnsetType
@@ -65,14 +67,17 @@ async def push(call: Call) -> Answer:
     pieces = await pieces_of(call, items)
     await enter(desk, pieces)
     few = asyncio.Semaphore(_AT_ONCE)
-    appends = (_append(desk, piece, few, alone=len(pieces) == 1) for piece in pieces)
-    answers = await asyncio.gather(*appends, return_exceptions=True)
+    lanes: dict[tuple[str, str], list[Piece]] = {}
+    for piece in pieces:
+        lanes.setdefault((piece.queue, piece.partition), []).append(piece)
+    appends = (_append_lane(desk, lane, few, alone=len(pieces) == 1) for lane in lanes.values())
+    answers = chain.from_iterable(await asyncio.gather(*appends))
     results: list[Any] = [None] * len(items)
-    for piece, answer in zip(pieces, answers, strict=True):
+    for piece, answer in zip(chain.from_iterable(lanes.values()), answers, strict=True):
         if isinstance(answer, Full):
             _refuse(results, piece, answer.message)
             continue
-        if isinstance(answer, BaseException):
+        if isinstance(answer, Exception):
             raise answer
         _fill(results, piece, answer)
         count(call, answer)
@@ -176,6 +181,19 @@ async def room_for(desk: Desk, pieces: Sequence[Piece]) -> AsyncIterator[None]:
             if limit := desk.facts(queue).options.max_size:
                 await stack.enter_async_context(desk.room.take(queue, limit, count))
         yield
+
+
+async def _append_lane(
+    desk: Desk, lane: Sequence[Piece], few: asyncio.Semaphore, *, alone: bool
+) -> list[Appended | Exception]:
+    """Write the pieces of one partition, one after the other; what comes after a failure fails with it."""
+    answers: list[Appended | Exception] = []
+    for piece in lane:
+        try:
+            answers.append(await _append(desk, piece, few, alone=alone))
+        except Exception as error:  # noqa: BLE001 - other partitions go on; then it is raised
+            return answers + [error] * (len(lane) - len(answers))
+    return answers
 
 
 async def _append(desk: Desk, piece: Piece, few: asyncio.Semaphore, *, alone: bool) -> Appended:

@@ -14,10 +14,10 @@ from uuid import UUID
 from asyncpg import BitString, PostgresError
 
 from forebay.log.claiming import encode_outcome
-from forebay.log.groupcommit import Item, Result
+from forebay.log.groupcommit import Item, Result, is_whole, write_whole
 from forebay.log.intake import Answer, Intake
 from forebay.log.registry import unknown_queue
-from forebay.log.values import Appended, Mark, Settlement, dead_letter_body
+from forebay.log.values import Mark, Settlement, dead_letter_body
 from forebay.model import Rejected, bitmap, id_time, mint
 
 if TYPE_CHECKING:
@@ -109,24 +109,20 @@ async def write(
     return _results(items, appends, conflicts, rows)
 
 
-async def append_all(
-    connection: Connection, intakes: Sequence[Intake], now: int | None
-) -> dict[bytes, Appended]:
-    """Append blocks within a transaction, without their duplicates; the answers by block id."""
-    appended: dict[bytes, Appended] = {}
-    while intakes:
-        (result,) = await write(connection, [Item(mint(), intakes)], now)
+async def append_all(connection: Connection, intakes: Sequence[Intake], now: int | None) -> None:
+    """Append new blocks within a transaction, in their order and without their duplicates."""
+
+    async def submit(item: Item) -> Result:
+        part = connection.transaction()
+        await part.start()
+        (result,) = await write(connection, [item], now)
         if isinstance(result, Exception):
             raise result
-        refused = []
-        for intake, answer in zip(intakes, result.answers, strict=True):
-            if answer.found:
-                intake.drop(answer.found)
-                refused.append(intake)
-            else:
-                appended[intake.id] = intake.appended(answer)
-        intakes = refused
-    return appended
+        await (part.commit() if is_whole(item, result) else part.rollback())
+        return result
+
+    if intakes:
+        await write_whole(submit, Item(mint(), intakes, atomic=True))
 
 
 async def write_marks(connection: Connection, marks: Sequence[Mark]) -> list[int]:
