@@ -24,6 +24,7 @@ from forebay.store.settling import withdrawal_of
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.unpacking import Unpacked, defer, pick, unpack
+from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import EpochLost
 from forebay.warm.values import Fill, Parcel
 
@@ -87,7 +88,6 @@ class Filler:
         self.group = group
         self.tail = tail
         self._decoded: tuple[tuple[int, bytes], Block] | None = None
-        self._doubt = False
         self._away_at = -LATE_SECONDS
 
     async def fill(self, tier: Tier, next_due_at: int | None, *, share: bool) -> Filled | None:
@@ -110,19 +110,27 @@ class Filler:
             lambda work, doubt: work.fetch(partition, count, doubt=doubt, goes_on=goes_on),
         )
 
+    async def empty(self, tier: Tier, own: MemoryWarm) -> int:
+        """Give all that isn't out with a worker back to the log; how many pieces it was.
+
+        What is out stays until it is settled, or its lease expires.
+        """
+        found = await self._do(tier, None, lambda work, doubt: work.empty(own, doubt=doubt))
+        return found or 0
+
     async def _do(
         self, tier: Tier, next_due_at: int | None, job: Callable[[_Work, bool], Awaitable[T]]
     ) -> T | None:
         fill = await tier.warm.begin(tier.shelf, tier.epoch or await tier.open())
         if fill is None:
             return None
-        doubt, self._doubt = fill.doubt or self._doubt, False
+        doubt, tier.doubt = fill.doubt or tier.doubt, False
         later = doubt and tier.warm.shared and monotonic() - self._away_at < LATE_SECONDS
         try:
             done = await job(_Work(self, tier, fill, next_due_at), doubt and not later)
             await tier.warm.end(tier.shelf, fill, doubt=later)
         except BaseException as error:
-            self._doubt = True
+            tier.doubt = True
             if isinstance(error, LogAway):
                 self._away_at = monotonic()
             await _end_in_doubt(tier, fill)
@@ -203,6 +211,25 @@ class _Work:
             self._wanted = partition
             is_all = await self._fetch(partition, count, lane.noted)
         return Fetched(self._held, self._next_due_at, self._spared, not is_all)
+
+    async def empty(self, own: MemoryWarm, *, doubt: bool) -> int:
+        """Give back all that isn't out; with a `doubt`, also what the log holds and the shelf never got."""
+        given = await self._withdraw_all(own)
+        if doubt:
+            await self._recover()
+            given += await self._withdraw_all(own)
+        return given
+
+    async def _withdraw_all(self, own: MemoryWarm) -> int:
+        shelf, now = self._tier.shelf, self._filler.clock.now()
+        pieces = await own.withdraw_all(shelf, self._fill.epoch)
+        for begin in range(0, len(pieces), STEP_MESSAGES):
+            some = pieces[begin : begin + STEP_MESSAGES]
+            receipt = await self._log.commit(settlements=[withdrawal_of(p, now) for p in some], id=mint())
+            await own.finish(shelf, wanted_of(some))
+            if receipt.conflicts:  # the log may have heard some of it before: the next one finds the rest
+                self._tier.doubt = True
+        return len(pieces)
 
     async def _fetch(self, partition: str, count: int, noted: int) -> bool:
         """Tells whether all that came is on the shelf."""

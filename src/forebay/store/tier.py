@@ -24,6 +24,8 @@ class Tier:
         self.warm = warm
         self.shelf = shelf
         self.epoch: str | None = None
+        self.doubt = False
+        """Whether the log may hold claims for this shelf that never came to it, as far as we know."""
         self._log = log
         self._group = group
         self._over: set[str] = set()

@@ -1,7 +1,8 @@
 """The warm tiers of one group: this process's own, and the shared one if there is any.
 
-Invariants: one of them is filled at a time; what is left in the other is still handed out and settled; a
-shared tier that is away is done without, and used again once it is back.
+Invariants: one of them is filled at a time. A shared tier that is away is done without, and is used again
+once it can be filled again. What is out of this process's own tier then is settled there; the rest goes back
+to the log (`Window.tick`), so that it can be taken at every server.
 """
 
 from __future__ import annotations
@@ -47,6 +48,7 @@ class Tiers:
         later: Callable[[float], None],
     ) -> None:
         self.own = Tier(log, own, group, shelf)
+        self.own_warm = own
         self.shared = Tier(log, shared, group, shelf) if shared is not None else None
         self.active = self.shared or self.own
         self._log = log
@@ -91,9 +93,11 @@ class Tiers:
 
     def with_something(self) -> Sequence[Tier]:
         """The tier that is filled, and the own one as long as something is left in it."""
-        if self.active is self.own or self.own.epoch is None:
-            return [self.active]
-        return [self.own, self.active]
+        return [self.own, self.active] if self.is_own_left() else [self.active]
+
+    def is_own_left(self) -> bool:
+        """Whether the own tier may hold something although the shared one is filled."""
+        return self.active is not self.own and self.own.epoch is not None
 
     async def call(self, tier: Tier, call: Callable[[Tier, str], Awaitable[T]]) -> T:
         """Call a tier in its epoch, and again in the next one when it was lost."""
@@ -127,6 +131,8 @@ class Tiers:
             epoch = await self.shared.open()
             if epoch in self._given_up:
                 await self.shared.renew()
+            if self.active is self.own:
+                await self._try_to_fill(self.shared)
         except WarmAway:
             self.fall_back()
             await self._give_up_shared()
@@ -137,6 +143,15 @@ class Tiers:
         elif before is not None and self.shared.epoch != before:
             self._lost()
         self._given_up.clear()
+
+    async def _try_to_fill(self, tier: Tier) -> None:
+        """WarmAway unless the tier takes writes: one that is full, or a replica, can still be read."""
+        try:
+            fill = await tier.warm.begin(tier.shelf, tier.epoch or "")
+            if fill is not None:
+                await tier.warm.end(tier.shelf, fill, doubt=fill.doubt)
+        except EpochLost:
+            return  # the next call finds out about it
 
     async def _give_up_shared(self) -> None:
         """Give what a shared tier holds back to the log, once no server has reached it for a while."""

@@ -554,10 +554,14 @@ class Window:
 
     async def notice(self) -> None:
         """Take off the shelves what another server has settled."""
-        for tier in self.tiers.all:
-            if tier.epoch is not None:
+        for tier in self._begun():
+            with suppress(WarmAway):
                 await self._settler.notice(tier)
         self._demand()
+
+    def _begun(self) -> list[Tier]:
+        """The tiers that may hold something of ours."""
+        return [tier for tier in self.tiers.all if tier.epoch is not None]
 
     async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
         """Tickets for messages that are out under leases that were given out elsewhere."""
@@ -631,8 +635,9 @@ class Window:
         """Do what is due: bring back expired leases and deferred messages, notice losses, say we live."""
         await self.tiers.check()
         await self._settler.pay()
-        for tier in self.tiers.all:
-            if tier.epoch is not None:
+        await self._leave_own()
+        for tier in self._begun():
+            with suppress(WarmAway):  # leases of our own tier expire all the same
                 await self._settler.expire(tier)
         await self._give_up_when_idle()
         self._next_expiry = min(
@@ -668,6 +673,22 @@ class Window:
             return await tier.warm.next_expiry(tier.shelf)
         except WarmAway:
             return None
+
+    async def _leave_own(self) -> None:
+        """Give back what our own tier holds and nobody has, once the shared tier is filled again.
+
+        Nothing is brought to it any more, so what is only noted would stay there, and who asks another server
+        would never get the rest. It is left for good when nothing of it is out.
+        """
+        if not self.tiers.is_own_left():
+            return
+        own, warm = self.tiers.own, self.tiers.own_warm
+        async with self.still:
+            given = await self._filler.empty(own, warm) if self.tiers.is_own_left() else 0
+            if self.tiers.is_own_left() and await warm.is_empty(own.shelf):
+                await own.close()
+        if given:
+            self.come_due(self._clock.now())
 
     async def _give_up_when_idle(self) -> None:
         """Give back what is ready when nobody has asked for long: another server may have the workers."""

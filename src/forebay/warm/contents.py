@@ -200,9 +200,13 @@ class Contents:
         is_mine = behind is not None and self.lane_key(behind.parcel) == partition
         return [] if lane is None or (lane.out and not is_mine) else lane.cut(count)
 
-    def withdraw(self, partition: str, now: Moment) -> list[Leased]:
-        """Lease what is ready of a partition to nobody; forget what is noted."""
-        lane = self.lanes.get(partition)
+    def withdraw_all(self, now: Moment) -> list[Leased]:
+        """Lease all that is ready to nobody; forget what is noted."""
+        return [one for key in list(self.lanes) for one in self.withdraw(key, now)]
+
+    def withdraw(self, key: Hashable, now: Moment) -> list[Leased]:
+        """Lease what is ready of a lane to nobody; forget what is noted."""
+        lane = self.lanes.get(key)
         if lane is None:
             return []
         noted = [
@@ -218,7 +222,7 @@ class Contents:
             for run in lane.cut(lane.ready)
         ]
         if lane.is_empty():
-            del self.lanes[partition]
+            del self.lanes[key]
         return ready + noted
 
     def spare(self, messages: int, size: int, besides: str, now: Moment) -> list[Leased]:

@@ -186,6 +186,15 @@ class MemoryWarm:
     async def withdraw(self, shelf: Shelf, epoch: str, partition: str) -> list[Leased]:
         return self._contents(shelf, epoch).withdraw(partition, self._now())
 
+    async def withdraw_all(self, shelf: Shelf, epoch: str) -> list[Leased]:
+        """Withdraw all that isn't out, of every flow and partition (see `withdraw`)."""
+        return self._contents(shelf, epoch).withdraw_all(self._now())
+
+    async def is_empty(self, shelf: Shelf) -> bool:
+        """Whether the shelf holds nothing: neither ready nor out nor noted."""
+        contents = self._shelves.get(shelf.group)
+        return contents is None or not contents.lanes
+
     async def next_expiry(self, shelf: Shelf) -> int | None:
         contents = self._shelves.get(shelf.group)
         first = None if contents is None else contents.next_expiry()

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import subprocess
-from typing import Any
+from collections.abc import Collection
+from typing import Any, Final
 
 import pytest
 
@@ -16,8 +17,10 @@ from forebay.model import ManualClock, cancel
 from forebay.store.process import process_name
 from forebay.store.seam import Store
 from forebay.store.store import LogStore, StoreSettings
-from forebay.warm.seam import Warm
+from forebay.warm.seam import Warm, WarmAway
 from forebay.warm.valkey import ValkeyWarm
+from forebay.warm.valkey.server import Argument
+from forebay.warm.values import Shelf
 from tests.conformance.rigs import NAMES, Rig
 
 HTTP_LOGS = ("memory", "sqlite")
@@ -27,6 +30,13 @@ SHARED_LOGS = ("memory", "sqlite", "postgres")
 PAIRS = [(log, "memory") for log in NAMES] + [(log, "valkey") for log in SHARED_LOGS]
 RIGS = PAIRS + [(log, "http") for log in HTTP_LOGS]
 """Logs with warm tiers; and, as if that were one, over HTTP."""
+
+EVERYTHING: Final = frozenset(
+    name for name in vars(Warm) if not name.startswith("_") and name not in {"name", "shared", "listen"}
+)
+"""The verbs of a warm tier for which it must be reached."""
+WRITES: Final = EVERYTHING - {"epoch", "held", "next_expiry", "stats", "peek", "running", "announce"}
+"""Those that a tier refuses that is full, or that has become a replica."""
 
 
 def rig_name(parts: tuple[str, str]) -> str:
@@ -90,7 +100,7 @@ class StoreRig:
         """Open a store; the log is open already, and is kept open."""
         warm: Warm | None = None
         if self._valkey_url is not None:
-            warm = ValkeyWarm(self._valkey_url, prefix=self._prefix, clock=self.clock)
+            warm = Reachable(self._valkey_url, prefix=self._prefix, clock=self.clock)
         log = _Kept(self.log_rig.log)
         self._opened += 1
         name = f"{gone_process()}-{self._opened}."
@@ -100,6 +110,21 @@ class StoreRig:
         if self._http:
             self._served[store] = await Served.open(store, self.clock)
         return self._face(store)
+
+    def cut_off(self, *stores: LogStore, refused: Collection[str] = EVERYTHING) -> None:
+        """Let stores (all of them, if none is named) not reach the shared tier, for these verbs of it."""
+        for store in stores or self._open:
+            assert isinstance(store._shared, Reachable)
+            store._shared.refused = refused
+
+    def connect(self, *stores: LogStore) -> None:
+        """Let stores, or all of them, reach the shared tier again."""
+        self.cut_off(*stores, refused=())
+
+    async def tick(self) -> None:
+        """Let every store do a round of upkeep."""
+        for store in self._open:
+            await store.tick()
 
     async def crash(self) -> Store:
         """End the store as if its process had died, and open another one as a new process would."""
@@ -120,6 +145,24 @@ class StoreRig:
             if served := self._served.pop(store, None):
                 await served.close()
             await store.__aexit__(None, None, None)
+
+
+class Reachable(ValkeyWarm):
+    """A shared tier that a store can be cut off from: the verbs in `refused` find that it is away."""
+
+    refused: Collection[str] = ()
+
+    async def _run(self, verb: str, shelf: Shelf, epoch: str, *arguments: Argument) -> Any:
+        self._check(verb)
+        return await super()._run(verb, shelf, epoch, *arguments)
+
+    async def announce(self, queue: int, partitions: Collection[str] | None = None) -> None:
+        self._check("announce")
+        await super().announce(queue, partitions)
+
+    def _check(self, verb: str) -> None:
+        if verb in self.refused:
+            raise WarmAway("a test has cut it off", retry_after_seconds=1.0)
 
 
 class Served:
