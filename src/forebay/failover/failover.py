@@ -279,7 +279,10 @@ class Failover:
         return await self._spool_block(queue, block)
 
     async def _try(self, write: Callable[[], Awaitable[Appended]], seconds: float) -> Appended | None:
-        """Write, within the time that the first push of an outage may take; None if the log is away."""
+        """Write, within the time that the first push of an outage may take; None if the log is away.
+
+        Anything but our own errors is a fault of this program, and not one of the log: see `FailoverLog`.
+        """
         try:
             async with asyncio.timeout(seconds):
                 return await write()
@@ -289,9 +292,6 @@ class Failover:
             self.health.fail(error.message)
         except TimeoutError:
             self.health.fail(f"no answer within {seconds:.1f} seconds")
-        except Exception as error:
-            logger.exception("the log fails in a way that nobody expected")
-            self.health.fail(f"{type(error).__name__}: {error}")
         return None
 
     def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
@@ -20,7 +20,7 @@ from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
 from forebay.failover.sinks import answered
 from forebay.log.seam import Log, LogAway, Unchecked
 from forebay.log.values import Append, Mark, Receipt, Record, Settlement
-from forebay.model import Conflict, Corrupt, Rejected, mint
+from forebay.model import Conflict, Corrupt, ForebayError, Rejected, Unavailable, mint
 from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader
@@ -62,6 +62,9 @@ QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "heartbeat", "r
 
 Without a push or a settlement nobody else would notice for long, while whoever takes waits for it.
 """
+
+CREATING: Final = frozenset({"create_queue", "create_group"})
+"""Verbs of a push beside its commit: it goes to the spool whatever is wrong with the log."""
 
 
 class FailoverLog:
@@ -105,6 +108,8 @@ class FailoverLog:
     def __getattr__(self, verb: str) -> Any:
         """Every other verb, bounded by the health of the log."""
         call = getattr(self._log, verb)
+        if verb in CREATING:
+            call = _expected(call)
         ping = self.ping if verb in LONG else None
         seconds = self._seconds if verb in QUICK else None
 
@@ -136,8 +141,9 @@ class FailoverLog:
     ) -> Receipt:
         """Write; what is only settled goes to the spool while the log is away."""
         if appends or atomic or records:
+            commit = _expected(self._log.commit)
             return await self._health.call(
-                lambda: self._log.commit(appends, settlements, id=id, atomic=atomic, records=records)
+                lambda: commit(appends, settlements, id=id, atomic=atomic, records=records)
             )
         write_id, outcome = id or mint(), Settled(tuple(settlements))
         if any(death.message is None for settlement in settlements for death in settlement.dead):
@@ -252,6 +258,21 @@ class FailoverLog:
         half = len(found) // 2
         late = await self._tell_of(name, found[:half], seconds)
         return late + await self._tell_of(name, found[half:], seconds)
+
+
+def _expected(verb: Callable[..., Awaitable[T]]) -> Callable[..., Awaitable[T]]:
+    """A verb of the log that says Unavailable when the log fails in a way that nobody expected."""
+
+    async def call(*arguments: Any, **options: Any) -> T:
+        try:
+            return await verb(*arguments, **options)
+        except (ForebayError, TimeoutError):
+            raise
+        except Exception as error:
+            logger.exception("the log fails in a way that nobody expected")
+            raise Unavailable(f"{type(error).__name__}: {error}") from error
+
+    return call
 
 
 async def _set_aside(reader: Reader, name: FileName, found: Found, reason: str) -> None:

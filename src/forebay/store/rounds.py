@@ -14,6 +14,7 @@ from forebay.model import Unavailable
 from forebay.store.process import is_gone
 from forebay.store.tiers import SECOND
 from forebay.store.window import Window
+from forebay.warm.seam import WarmAway
 
 OWNER_SILENT_SECONDS: Final = 30.0
 """Claims of a process that was not heard of for so long go to others."""
@@ -59,6 +60,8 @@ class Rounds:
                     await self._keep_up()
                 for window in list(self._windows.values()):
                     await _tend(window)
+            except WarmAway:
+                continue  # that says nothing of the log
             except Unavailable:
                 self._away_at = monotonic()
 

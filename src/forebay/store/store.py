@@ -42,11 +42,11 @@ from forebay.model import (
     Message,
     Rejected,
     SystemClock,
-    Unavailable,
     UnknownGroup,
     cancel,
     queue_of,
 )
+from forebay.store.announcements import Announcements
 from forebay.store.asking import (
     addressed,
     check_ordered,
@@ -128,6 +128,7 @@ class LogStore:
         self._elapsed = monotonic if clock is None else lambda: clock.now() / SECOND
         self._own = MemoryWarm(self._name, clock=clock)
         self._shared = warm
+        self._announcements = None if warm is None else Announcements(warm)
         self._queues: dict[str, Queue] = {}
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
@@ -162,6 +163,8 @@ class LogStore:
         trace: TracebackType | None,
     ) -> None:
         await cancel(self._ticker, self._watcher)
+        if self._announcements is not None:
+            await self._announcements.close()
         for window in self._windows.values():
             await window.close()
         self._windows.clear()
@@ -340,9 +343,8 @@ class LogStore:
         for window in self._windows.values():
             if window.group.queue == queue:
                 window.hear(filled=False, partitions=partitions)
-        if self._shared is not None:
-            with suppress(Unavailable):
-                await self._shared.announce(queue, partitions)
+        if self._announcements is not None:
+            self._announcements.add(queue, partitions)
 
     async def get_task(
         self,

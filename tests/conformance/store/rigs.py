@@ -209,6 +209,7 @@ def _tasks(store: LogStore) -> list[asyncio.Task[Any]]:
     windows = store._windows.values()
     found: list[asyncio.Task[Any] | None] = [store._ticker, store._watcher, *(w._filling for w in windows)]
     found.extend(job for w in windows for job in w._jobs)
+    found.append(None if store._announcements is None else store._announcements._telling)
     return [task for task in found if task is not None]
 
 

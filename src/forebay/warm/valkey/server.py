@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import logging
 from collections.abc import AsyncIterator, Iterator
 from typing import Any, Final
 from urllib.parse import urlsplit
@@ -16,6 +17,7 @@ from forebay.model import Misconfigured
 from forebay.warm.seam import EpochLost, WarmAway
 from forebay.warm.valkey.scripts import load
 
+logger: Final = logging.getLogger("forebay.warm")
 _CONNECTIONS_MAX: Final = 64
 _QUIET_SECONDS: Final = 10.0
 """How long a subscription may hear nothing before the server is asked whether it is there."""
@@ -130,8 +132,20 @@ class Server:
                     return await self._client.execute_command(*words)
             except self._redis.exceptions.ConnectionError:
                 # Those that lie idle were most likely lost with this one: they shall fail nobody else.
-                await self._pool.disconnect(inuse_connections=False)
+                await self._hang_up_idle()
                 raise
+
+    async def _hang_up_idle(self) -> None:
+        """Close connections that lie idle; one that can't be closed in order is of no use either."""
+        try:
+            await self._pool.disconnect(inuse_connections=False)
+        except asyncio.CancelledError:
+            # redis-py also raises what closing a connection ended with, as if it had happened to us.
+            task = asyncio.current_task()
+            if task is None or task.cancelling():
+                raise
+        except Exception:  # noqa: BLE001 - the connection was lost, which is what the caller is told
+            return
 
     @contextlib.asynccontextmanager
     async def subscription(self, channel: str) -> AsyncIterator[AsyncIterator[str]]:
@@ -187,6 +201,12 @@ class Server:
             raise AssertionError(f"a script failed: {error}") from error
         except OSError as error:
             raise self._unavailable(f"is out of reach ({_first_line(error)})") from None
+        except (EpochLost, WarmAway):
+            raise
+        except Exception as error:
+            # redis-py fails in ways of its own when connections break: the tier is away, nothing else is.
+            logger.exception("talking to Valkey at %s failed in an unexpected way", self.place)
+            raise self._unavailable(f"can't be talked to ({type(error).__name__})") from error
 
     def _is_refusal(self, error: BaseException) -> bool:
         exceptions = self._redis.exceptions
