@@ -8,7 +8,7 @@ import msgspec
 from forebay.app.cli import build_parser
 from forebay.work.allocation import Rule
 from forebay.work.managing import ManagerSettings
-from forebay.work.paths import FIELDS
+from forebay.work.paths import FIELDS, NUMBERED
 from forebay.work.settings import Backoff, BindingSettings, WorkerSettings
 from forebay.work.worker import Worker
 
@@ -38,10 +38,15 @@ def workers_page(docs: Docs) -> Iterator[str]:
     yield "In the file that `forebay worker --config` names. `{service}` is what `--service` says, else"
     yield f"`{_service()}`; `{{name}}` is a queue, or the worker for all of its queues.\n"
     yield "| path | setting | default |\n|---|---|---|"
+    meaning = (
+        "`processors` of the worker, in all: any of its queues may have them, unless its own path says less"
+    )
+    yield f"| `{{service}}/worker/queue/{{worker}}/max_processors` | {meaning} | as made |"
     for path, field in FIELDS.items():
         yield f"| `{{service}}/worker/queue/{{name}}/{path}` | `{field}` | {_as_bound(field)} |"
-    numbered = "`{service}/worker/queue/{name}/queue/{id}/batch_size` | `batch_size`, by the queue's number"
-    yield f"| {numbered} | {_as_bound('batch_size')} |"
+    for field in NUMBERED:
+        path = f"`{{service}}/worker/queue/{{name}}/queue/{{id}}/{field}`"
+        yield f"| {path} | `{field}`, by the queue's number | {_as_bound(field)} |"
     yield "\n## A Manager: ManagerSettings\n"
     yield "`Manager(store, settings=ManagerSettings(weights={'invoices': 3}))`\n"
     yield from _table(ManagerSettings, docs)

@@ -280,6 +280,11 @@ def test_a_range_goes_back_into_a_queue_once(
     job(shelf, tmp_path / "a", run_messages_max=620).run_once(spark)
     words = ["archive", "replay", str(tmp_path / "a"), "--store", shelf.url, "--queue", "orders", "--into"]
     words += ["again", "--from", "#500", "--to", "#701"]
+    missing = ["nowhere" if word == "again" else word for word in words]
+    for dry in (["--dry-run"], []):
+        assert main([*missing, *dry]) == 3
+        said = capsys.readouterr().err
+        assert "no queue 'nowhere' to replay into; make it first: forebay queues create nowhere" in said
     assert main([*words, "--dry-run", "--json"]) == 0
     planned = json.loads(capsys.readouterr().out)
     assert (planned["messages"], planned["plan"]["archived"]) == (201, 121)

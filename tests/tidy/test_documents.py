@@ -26,17 +26,18 @@ def test_the_synchronous_client_is_up_to_date() -> None:
     assert run.returncode == 0, "run `make docs`"
 
 
-def test_the_first_program_of_the_readme_runs(tmp_path: Path) -> None:
+def test_the_first_program_of_the_readme_runs_again_and_again(tmp_path: Path) -> None:
     (program,) = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
-    run = subprocess.run(
-        [sys.executable, "-W", "error", "-c", program],
-        cwd=tmp_path,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert run.returncode == 0, run.stderr
-    assert run.stdout.splitlines()[1:] == ["back after 1 attempt: b'{\"order\": 2}'", "left: 0"]
+    for _ in range(3):  # whoever tries it tries it again
+        run = subprocess.run(
+            [sys.executable, "-W", "error", "-c", program],
+            cwd=tmp_path,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert run.returncode == 0, run.stderr
+        assert run.stdout.splitlines()[1:] == ["back after 1 attempt: b'{\"order\": 2}'", "left: 0"]
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs" / "how-to").glob("*.md")), ids=lambda page: page.stem)

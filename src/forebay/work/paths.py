@@ -2,14 +2,17 @@
 
 | path | setting |
 |---|---|
-| `{service}/worker/queue/{name}/max_processors` | job processors |
+| `{service}/worker/queue/{worker}/max_processors` | job processors of the worker, in all |
+| `{service}/worker/queue/{name}/max_processors` | job processors of a queue |
 | `{service}/worker/queue/{name}/visibility_timeout` | seconds |
 | `{service}/worker/queue/{name}/handle_seconds_max` | seconds |
 | `{service}/worker/queue/{name}/batch_size` | tasks |
-| `{service}/worker/queue/{name}/queue/{id}/batch_size` | tasks, by the number of the queue |
+| `{service}/worker/queue/{name}/queue/{id}/max_processors` | the same, by the number of the queue |
+| `{service}/worker/queue/{name}/queue/{id}/batch_size` | likewise |
 
-`{name}` is a queue's, or that of the worker for all of its queues; what is said of a queue goes first. A path
-may be written as nested keys, as one key with slashes, or as anything in between; one that is there twice is
+`{name}` is a queue's, or that of the worker for all of its queues; what is said of a queue goes first. So the
+processors of a worker are free for any of its queues, unless a queue's own path says less. A path may be
+written as nested keys, as one key with slashes, or as anything in between; one that is there twice is
 refused, as otherwise the last one would win, and nobody would know.
 """
 
@@ -25,7 +28,7 @@ from forebay.contract.nodes import is_null, keys_of, line_of
 from forebay.model import ForebayError, Misconfigured
 from forebay.work.settings import BindingSettings
 
-__all__ = ["FIELDS", "names_in", "read_changes"]
+__all__ = ["FIELDS", "NUMBERED", "Changes", "names_in", "read_changes"]
 
 FIELDS: Final = {
     "max_processors": "max_processors",
@@ -34,6 +37,8 @@ FIELDS: Final = {
     "batch_size": "batch_size",
 }
 """Settings by the last part of their paths."""
+NUMBERED: Final = ("max_processors", "batch_size")
+"""Those that may be said of a queue by its number, too."""
 _FRACTIONS: Final = frozenset(("visibility_seconds", "handle_seconds_max"))
 """Settings that needn't be whole numbers."""
 _FAULTS_MAX: Final = 20
@@ -42,16 +47,22 @@ _KEYS_MAX: Final = 100_000
 """Keys that are read, each as often as an alias names it: a small file can have billions."""
 
 
-def read_changes(
-    text: str, *, service: str, worker: str, queues: Mapping[str, int]
-) -> dict[str, dict[str, Any]]:
-    """What the text changes of these queues (by name, with their numbers), by queue and setting.
+class Changes(NamedTuple):
+    """What a text changes: settings by queue, and how many processors the worker has in all."""
+
+    queues: dict[str, dict[str, Any]]
+    processors: int | None = None
+
+
+def read_changes(text: str, *, service: str, worker: str, queues: Mapping[str, int]) -> Changes:
+    """What the text changes of a worker and of these queues (by name, with their numbers).
 
     Misconfigured names everything that is wrong. Names of others are passed over: several workers may share
     a file.
     """
     document = _Reader(text)
     found: dict[str, dict[str, tuple[int, Any]]] = {}
+    processors: int | None = None
     leaves, faults = document.leaves(), document.faults
     for path, value, _ in leaves:
         rest = _below(path, service)
@@ -62,6 +73,8 @@ def read_changes(
         except ValueError as error:
             faults.append(f"{'/'.join(path)}: {error}")
             continue
+        if field == "max_processors" and number is None and rest[0] == worker and worker not in queues:
+            processors = value
         for queue in _meant(rest[0], number, worker, queues):
             rank = (rest[0] == queue) + 2 * (number is not None)
             if rank >= found.setdefault(queue, {}).get(field, (-1, None))[0]:
@@ -70,7 +83,8 @@ def read_changes(
     if faults:
         more = f" (and {len(faults) - _FAULTS_MAX} more)" if len(faults) > _FAULTS_MAX else ""
         raise Misconfigured("; ".join(faults[:_FAULTS_MAX]) + more)
-    return {queue: {field: value for field, (_, value) in named.items()} for queue, named in found.items()}
+    changed = {queue: {name: value for name, (_, value) in named.items()} for queue, named in found.items()}
+    return Changes(changed, processors)
 
 
 def names_in(text: str, *, service: str) -> list[str] | None:
@@ -184,9 +198,9 @@ def _setting(rest: tuple[str, ...]) -> tuple[str, int | None]:
     match rest:
         case (name,) if name in FIELDS:
             return FIELDS[name], None
-        case ("queue", number, "batch_size") if number.isdecimal():
-            return "batch_size", int(number)
-    known = ", ".join([*FIELDS, "queue/{id}/batch_size"])
+        case ("queue", number, name) if number.isdecimal() and name in NUMBERED:
+            return FIELDS[name], int(number)
+    known = ", ".join([*FIELDS, *(f"queue/{{id}}/{name}" for name in NUMBERED)])
     raise ValueError(f"there is no such setting; there are {known}")
 
 

@@ -47,8 +47,8 @@ class SettingsFile:
             )
         except Misconfigured as error:
             raise Misconfigured(f"{self._path}: {error}") from None
-        self._worker.configure(changes)
-        if not changes:
+        self._worker.configure(changes.queues, processors=changes.processors)
+        if not changes.queues:
             self._warn(text)
 
     def _warn(self, text: str) -> None:

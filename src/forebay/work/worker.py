@@ -73,6 +73,7 @@ class Worker:
         self.key = key
         self._clock = clock or SystemClock()
         self._processors = processors
+        self._told_processors: int | None = None
         self._stack = AsyncExitStack()
         self._served: dict[str, Served] = {}
         self._calls: Calls | None = None
@@ -185,16 +186,21 @@ class Worker:
             self._served[queue].instructed = count
         self._adapt()
 
-    def configure(self, changes: Mapping[str, Mapping[str, Any]]) -> None:
+    def configure(self, changes: Mapping[str, Mapping[str, Any]], *, processors: int | None = None) -> None:
         """Replace settings of queues; those that aren't named are again what their bindings say.
 
+        `processors` is how many there are in all from now on; None: as many as the worker was made with.
         Rejected, and nothing is changed, if one of them can't be.
         """
+        if processors is not None and not 0 <= processors <= PROCESSORS_MAX:
+            raise Rejected(f"{processors} processors", hint=f"give 0 to {PROCESSORS_MAX}")
         found = {}
         for queue, served in self._served.items():
             found[queue] = msgspec.structs.replace(served.binding.settings, **changes.get(queue, {}))
-        if all(found[queue] == served.settings for queue, served in self._served.items()):
+        same = all(found[queue] == served.settings for queue, served in self._served.items())
+        if same and processors == self._told_processors:
             return
+        self._told_processors = processors
         for queue, settings in found.items():
             self._served[queue].settings = settings
         self._adapt()
@@ -245,6 +251,8 @@ class Worker:
         taker.nudge()
 
     def _wanted(self) -> int:
+        if self._told_processors is not None:
+            return self._told_processors
         if self._processors is not None:
             return self._processors
         together = sum(served.settings.max_processors for served in self._served.values())

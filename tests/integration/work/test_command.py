@@ -152,6 +152,9 @@ async def test_its_settings_are_read_again(
             "missing.yaml can't be read",
         ),
         ("./app.py:worker", [], 3, "'./app.py:worker' names no worker; write app.module:worker"),
+        ("json:dumps", [], 3, "dumps in json is no worker, and can't be called without arguments"),
+        ("time:sleep", [], 3, "sleep in time is no worker, and can't be called without arguments"),
+        ("json:JSONDecoder", [], 3, "JSONDecoder in json is no worker; let it be a forebay.work.Worker"),
         ("app/tasks.py:worker", [], 3, "there is no module app/tasks.py; write app.module:worker"),
     ],
 )

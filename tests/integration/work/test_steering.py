@@ -133,6 +133,31 @@ async def test_a_worker_does_what_a_manager_says(store: Store, queue: str) -> No
             await until_counts(store, name, lambda found: found.done == 20)
 
 
+async def test_processors_by_the_workers_path_are_shared_by_its_queues(memory: Store, tmp_path: Path) -> None:
+    hands, path = Hands(), tmp_path / "workers.yaml"
+    bound = [binding(queue, hands.handle, batch_size=1) for queue in ("a", "b")]
+    await fill(memory, "a", "b")
+    async with running(memory, *bound, name="main") as worker:
+        file = SettingsFile(path, "shop", worker)
+        path.write_text("shop/worker/queue/main/max_processors: 5\n")
+        file.load()
+        await until(lambda: sum(hands.at_work.values()) == 5, "five in all")
+        assert worker.report().processors == 5
+        path.write_text("shop/worker/queue: {main/max_processors: 4, a/max_processors: 1}\n")
+        assert file.look()
+        hands.go_on.set()
+        await until(lambda: worker.report().processors == 4, "four in all")
+        assert [worker._served[queue].limit for queue in ("a", "b")] == [1, 4]
+        path.write_text("{}")
+        assert file.look()
+        await until(lambda: worker.report().processors == 2, "as they are bound: one each")
+        for queue in ("a", "b"):
+            await until_counts(memory, queue, lambda found: found.done == 20)
+        with pytest.raises(Rejected, match="1001 processors"):
+            worker.configure({}, processors=1001)
+    assert max(hands.most.values()) <= 5
+
+
 async def test_settings_are_read_again_when_their_file_changes(
     memory: Store, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,8 +12,12 @@ from forebay.work.paths import names_in, read_changes
 QUEUES = {"emails": 1, "letters": 2}
 
 
-def read(text: str) -> dict[str, dict[str, Any]]:
-    return read_changes(text, service="shop", worker="main", queues=QUEUES)
+def read(text: str, worker: str = "main") -> dict[str, dict[str, Any]]:
+    return read_changes(text, service="shop", worker=worker, queues=QUEUES).queues
+
+
+def processors(text: str, worker: str = "main") -> int | None:
+    return read_changes(text, service="shop", worker=worker, queues=QUEUES).processors
 
 
 def test_paths_may_be_nested_or_written_with_slashes() -> None:
@@ -44,6 +48,17 @@ shop/worker/queue/main/max_processors: 2
 shop/worker/queue/main/queue/2/batch_size: 7
 """
     assert read(text) == {"emails": {"max_processors": 9}, "letters": {"max_processors": 2, "batch_size": 7}}
+
+
+def test_the_processors_of_a_worker_are_its_own_and_any_queue_may_have_them() -> None:
+    text = "shop/worker/queue/main/max_processors: 4\nshop/worker/queue/main/queue/2/max_processors: 1\n"
+    assert processors(text) == 4
+    assert read(text) == {"emails": {"max_processors": 4}, "letters": {"max_processors": 1}}
+    # By a queue's own name it is for the queue, also where the worker has the same name.
+    named = "shop/worker/queue/emails/max_processors: 4\n"
+    for worker in ("main", "emails"):
+        assert processors(named, worker) is None
+        assert read(named, worker) == {"emails": {"max_processors": 4}}
 
 
 def test_a_file_may_be_about_others_too() -> None:

@@ -3,12 +3,14 @@
 import argparse
 import asyncio
 import importlib
+import inspect
 import logging
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack, suppress
 from pathlib import Path
-from typing import Final, NoReturn
+from typing import Any, Final, NoReturn
 
 import uvloop
 
@@ -54,11 +56,21 @@ def find_worker(place: str) -> Worker:
         raise Misconfigured(f"there is no module {module}", hint=hint) from None
     worker = getattr(found, name, None)
     if callable(worker) and not isinstance(worker, Worker):
+        _check_callable(worker, name, module)
         worker = worker()
     if not isinstance(worker, Worker):
         text = f"{name} in {module} is no worker"
         raise Misconfigured(text, hint="let it be a forebay.work.Worker, or a function that returns one")
     return worker
+
+
+def _check_callable(made_by: Callable[..., Any], name: str, module: str) -> None:
+    """Refuse what can't be called without arguments, before its own TypeError looks like a fault of ours."""
+    try:
+        inspect.signature(made_by).bind()
+    except (TypeError, ValueError):  # it takes some, or, being written in C, doesn't say
+        text = f"{name} in {module} is no worker, and can't be called without arguments to make one"
+        raise Misconfigured(text, hint="name a forebay.work.Worker, or a function that returns one") from None
 
 
 async def _work(worker: Worker, arguments: argparse.Namespace) -> None:

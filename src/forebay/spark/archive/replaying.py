@@ -6,13 +6,14 @@ by mistake, publishes nothing twice. `again` makes it another one.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping
 from hashlib import blake2b
 from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from forebay.model import Rejected
+from forebay.model import Rejected, UnknownQueue
 from forebay.spark.logs import Opener, face
 from forebay.spark.options import Options, read_options
 from forebay.spark.publishing import SPACE
@@ -66,7 +67,11 @@ def plan(opener: Opener, wish: RangeWish) -> RangePlan:
     """Say what would be replayed, and change nothing."""
     options: Options = read_options(wish.options(), "batch")
     opened = face(opener, wish.url, **wish.credentials)
-    kept = subscribed(kept_queues(opened), options)
+    found = kept_queues(opened)
+    kept = subscribed(found, options)
+    if not any(queue.queue.name == wish.into for queue in found):
+        text = f"there is no queue {wish.into!r} to replay into"
+        raise UnknownQueue(text, hint=f"make it first: forebay queues create {shlex.quote(wish.into)}")
     each = kept[wish.queue]
     first = starts(opened, kept, options, default="earliest")[wish.queue]
     end = ends(opened, kept, options)[wish.queue]
