@@ -114,6 +114,8 @@ class Window:
         self._drained = False
         self._news = 0
         self._seen = 0
+        self._asking = 0
+        """Takes that found nothing on the shelf, and wait for a fill."""
         self._refused = False
         self._came_due = NO_TIME
         self._next_due_at: int | None = None
@@ -446,8 +448,12 @@ class Window:
         news = self._news
         self._drained = self._full = False
         self._next_due_at = None
-        while self._seen < news:
-            await asyncio.shield(self._start_fill())
+        self._asking += 1
+        try:
+            while self._seen < news:
+                await asyncio.shield(self._start_fill())
+        finally:
+            self._asking -= 1
 
     async def _fill_once(self) -> Filled | None:
         async with self.still:
@@ -458,6 +464,8 @@ class Window:
         tier = self.tiers.active
         try:
             share = await self._look()
+            if not (share or self._asking or self._has_room()):
+                return None  # it was begun for other flows, and none waits
             filled = await self.tiers.call(
                 tier, lambda t, _: self._filler.fill(t, self._next_due_at, share=share)
             )

@@ -14,7 +14,8 @@ import pytest
 
 from forebay.log.memory import MemoryLog
 from forebay.log.values import DeadLetter, Deferral, Group, Settlement
-from forebay.model import Flow, LeaseLost, Limits, ManualClock, Rejected, Unavailable, UnknownGroup
+from forebay.model import Flow, LeaseLost, Limits, ManualClock, Message, Rejected, Unavailable, UnknownGroup
+from forebay.store.hysteresis import Mode
 from forebay.store.store import LogStore
 from forebay.store.tier import Tier
 from forebay.store.values import Retry, Task
@@ -670,3 +671,35 @@ async def test_what_goes_back_along_and_had_gone_before_is_not_lost_by_whoever_r
     await store.retry_task([task])
     again = await store.get_task("orders", 2, wait_seconds=5)
     assert [each.data for each in again] == [b"1", b"2"]
+
+
+@pytest.mark.parametrize("others", [0, 5], ids=["one flow", "another waits behind it"])
+async def test_the_look_for_other_flows_refills_nothing_but_them(
+    store: LogStore, clock: ManualClock, others: int
+) -> None:
+    await store.create_queue("orders", {"in_memory_queue_size": 100})
+    await store.put_task("orders", *[Message(b"a", headers={"flow": "a"}) for _ in range(300)])
+    tasks = await store.get_task("orders", 20)
+    window = next(iter(store._windows.values()))
+    assert (await shelved(store), window.mode) == ({"a": 100}, Mode.COLD)
+    if others:
+        await store.put_task("orders", *[Message(b"b", headers={"flow": "b"}) for _ in range(others)])
+    await store.done_task(tasks[:8])
+    for task in (tasks[8], tasks[9]):  # it is looked once a second, and what looks is a settlement
+        clock.advance(seconds=2)
+        await store.done_task([task])
+        while window._filling is not None:
+            await asyncio.wait([window._filling])
+    # At 90 to 92 of 100 a cold queue isn't refilled: only what the flow keeps from the shelf comes to it.
+    assert await shelved(store) == ({"a": 90, "b": others} if others else {"a": 90})
+    await store.done_task(tasks[10:])
+    while window._filling is not None:
+        await asyncio.wait([window._filling])
+    await store.get_task("orders", 1)
+    assert sum((await shelved(store)).values()) <= 100
+
+
+async def shelved(store: LogStore) -> dict[str, int]:
+    """What is on the shelf, ready or out, by flow."""
+    found = (await store.flow_stats()).flows
+    return {each.flow.name: each.warm + each.taken for each in found if each.warm + each.taken}
