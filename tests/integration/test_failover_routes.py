@@ -118,6 +118,7 @@ async def test_a_healthy_server_says_so(served: Served) -> None:
         {
             "status": "healthy",
             "database": "connected",
+            "warm": None,
             "file_buffer": {"pending": 0, "flushed": 7, "failed": 0, "db_healthy": True},
             "since": 5,
             "reason": None,
@@ -184,7 +185,7 @@ async def test_a_server_that_could_not_open_its_store_is_ready_with_a_spool_and_
     served.context.opened = None
     assert (await served.ask("GET", "/readyz")).status == 200
     assert (await served.get("/health"))["status"] == "degraded"
-    served.context.has_tried = False
+    served.context.tried.clear()
     assert (await served.ask("GET", "/readyz")).status == 503
     assert (await served.ask("GET", "/health")).status == 503
 

@@ -20,6 +20,13 @@ Receive = Callable[[], Awaitable[Any]]
 _GZIP_WINDOW: Final = 31
 _ZSTD_WINDOW_MAX: Final = 8 << 20
 """What RFC 9659 allows; a decoder sets aside as much as the sender says."""
+FRAMES_FREE: Final = 10_000
+FRAME_BYTES_LEAST: Final = 1 << 10
+"""Of gzip members and zstd frames so many may come at once, and one more for so many bytes that come out.
+
+To begin one costs a thousand times as much as its bytes do. A body of empty ones would keep the server busy
+for longer than other servers wait before they take its leases over.
+"""
 _PIECES: Final = {"gzip": 1 << 12, "x-gzip": 1 << 12, "zstd": 1 << 8}
 """Bytes that are unpacked at a time: up to 4 MiB come out of 4 KiB of gzip, and 8 MiB of 256 of zstd."""
 
@@ -100,10 +107,15 @@ class Unpacker:
         if encoding not in ("", "identity", *_PIECES):
             text = f"the body is encoded as {encoding[:32]!r}"
             raise Unsupported(text, hint="use gzip or zstd, or none")
+        self._out = self._frames = 0
         self._inner: Any = self._fresh() if self._piece else None
         self._begun = False
 
     def _fresh(self) -> Any:
+        self._frames += 1
+        if self._frames > FRAMES_FREE + self._out // FRAME_BYTES_LEAST:
+            text = f"the body is {self._frames:,} parts of {self._encoding}, most of them next to empty"
+            raise Rejected(text, hint="compress it as a whole, or in larger parts")
         if self._encoding == "zstd":
             return zstandard.ZstdDecompressor(max_window_size=_ZSTD_WINDOW_MAX).decompressobj()
         return zlib.decompressobj(_GZIP_WINDOW)
@@ -113,6 +125,7 @@ class Unpacker:
         if self._inner is None:
             yield self._counted(piece)
             return
+        self._out = self._frames = 0
         try:
             for begin in range(0, len(piece), self._piece):
                 yield self._counted(self._fed(piece[begin : begin + self._piece]))
@@ -126,7 +139,9 @@ class Unpacker:
             if self._inner.eof:
                 self._inner = self._fresh()
             self._begun = True
-            out += self._inner.decompress(piece)
+            part = self._inner.decompress(piece)
+            self._out += len(part)
+            out += part
             piece = self._inner.unused_data if self._inner.eof else b""
         return out
 

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
-from typing import Any
+from typing import Any, Final
 
 from forebay.api.bodies import Budget
 from forebay.api.counters import Counters
@@ -19,6 +20,9 @@ from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.store.seam import Store
+
+START_SECONDS: Final = 10.0
+"""How long a push waits for a server that starts to try the log; then it goes to the spool."""
 
 
 class Context:
@@ -57,8 +61,8 @@ class Context:
         """Takes that wait for a task."""
         self.reason = "the store is being opened"
         """Why there is no store, when there is none."""
-        self.has_tried = False
-        """Whether the store was opened, or couldn't be; until then nobody knows."""
+        self.tried = asyncio.Event()
+        """Set when the store was opened, or couldn't be; until then nobody knows whether the log is there."""
         self.opened: Store | None = None
         self.warm_problem: Callable[[], str | None] | None = None
         """Says why the shared warm tier can't be reached; None where there is none."""
@@ -98,8 +102,19 @@ class Context:
                 text = "pushes are held back (maintenance), and this server has no spool"
                 raise Unavailable(text, hint="try again later", retry_after_seconds=1.0)
             return await self._write(queue, block, body)
+        await self._wait_for_start()
         write = None if self.opened is None else partial(self._write, queue, block, body)
         return await self.failover.push(queue, block, write)
+
+    async def _wait_for_start(self) -> None:
+        """Let a push wait while the server starts, since the log may well be there.
+
+        If it were spooled, what is pushed to other servers after its answer would come to the log before it.
+        """
+        if not self.tried.is_set():
+            with suppress(TimeoutError):
+                async with asyncio.timeout(START_SECONDS):
+                    await self.tried.wait()
 
     async def _write(self, queue: str, block: Block, body: bytes | None) -> Appended:
         """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""

@@ -121,13 +121,13 @@ class HttpServer:
             try:
                 store = await stack.enter_async_context(self._make_store())
             except Unavailable as error:
-                self.context.has_tried = True
+                self.context.tried.set()
                 self.context.reason = f"the store can't be opened: {error.message}"
                 logger.warning("%s; it is tried again", self.context.reason)
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
-                self.context.has_tried = True
                 self.context.opened = store
+                self.context.tried.set()
                 await self.context.desk.maintenance.look()
                 self.ready.set()
                 return

@@ -8,7 +8,7 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from forebay.api.bodies import Budget, Unpacker
+from forebay.api.bodies import FRAME_BYTES_LEAST, FRAMES_FREE, Budget, Unpacker
 from forebay.model import Rejected, TooLarge, Unavailable
 
 PACKERS: dict[str, Callable[[bytes], bytes]] = {"gzip": gzip.compress, "zstd": zstandard.compress}
@@ -57,3 +57,26 @@ def test_the_budget_is_shared_and_given_back() -> None:
     budget.take(40)
     budget.give(100)
     assert budget.used == 0
+
+
+EMPTY = {"gzip": gzip.compress(b""), "zstd": b"\x50\x2a\x4d\x18\x00\x00\x00\x00"}
+"""The shortest that there is: a member without content, a frame to be skipped."""
+
+
+@pytest.mark.parametrize("encoding", EMPTY)
+def test_very_many_empty_parts_are_refused_before_they_cost_anything(encoding: str) -> None:
+    bomb = EMPTY[encoding] * ((31 << 20) // len(EMPTY[encoding]))
+    unpacker = Unpacker(encoding, 1 << 25)
+    with pytest.raises(Rejected, match=r"10,001 parts .* next to empty"):
+        list(unpacker.feed(bomb))
+
+
+@pytest.mark.parametrize("encoding", PACKERS)
+def test_many_parts_are_fine_where_something_is_in_them_or_they_come_one_by_one(encoding: str) -> None:
+    pack = PACKERS[encoding]
+    unpacker, part = Unpacker(encoding, 1 << 40), pack(b"x" * FRAME_BYTES_LEAST)
+    assert len(b"".join(unpacker.feed(part * (2 * FRAMES_FREE)))) == 2 * FRAMES_FREE * FRAME_BYTES_LEAST
+    line = pack(b"{}")
+    for _ in range(2 * FRAMES_FREE):
+        assert b"".join(unpacker.feed(line)) == b"{}"
+    unpacker.finish()

@@ -77,7 +77,7 @@ async def test_a_replay_is_over_although_the_tier_never_answers(site: Site) -> N
     site.log.mode = "there"
     async with asyncio.timeout(60):
         while not await site.failover.is_empty():  # noqa: ASYNC110 - it happens by itself
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0)
     assert await payloads_of(site.log, "orders") == [b"0"]
     assert site.failover.health.is_healthy
 

@@ -191,7 +191,7 @@ def _warm_text(context: Context) -> str | None:
 
 def _is_spooling(context: Context) -> bool:
     """Whether pushes would be taken if the store were away; not before it was tried to open it."""
-    return context.failover is not None and context.has_tried
+    return context.failover is not None and context.tried.is_set()
 
 
 def _status(context: Context) -> SpoolStatus:
