@@ -65,3 +65,92 @@ def test_what_waits_on_one_server_is_deleted_on_the_other(pair: tuple[Client, Cl
     assert other.ask("DELETE", path_of(which)).json()["success"] is True
     (message,) = one.pop(name("q"), wait="true", timeout=20_000, batch=5)["messages"]
     assert message["data"] == "c"
+
+
+def reaches(queue: str, group: str, made: Any) -> list[tuple[str, str, Any]]:
+    """A request of every kind that is about a queue, or a group of it, in both formats."""
+    operations = [{"type": "push", "items": [{"queue": queue, "payload": 1}]}]
+    timer = {
+        "op": "schedule",
+        "queue": queue,
+        "timerKey": "k",
+        "delayMs": 10**6,
+        "payload": "MQ==",
+        "txn": "t",
+    }
+    partition = f"/api/v1/messages/{made['partitionId']}"
+    return [
+        ("POST", "/api/v1/configure", {"queue": queue}),
+        ("POST", "/api/v1/push", {"items": [{"queue": queue, "payload": 1}]}),
+        ("POST", "/api/v1/transaction", {"operations": operations}),
+        ("POST", "/api/v1/timers", {"operations": [timer]}),
+        ("GET", f"/api/v1/pop/queue/{queue}?consumerGroup={group}-2", None),
+        ("GET", f"/api/v1/pop/queue/{queue}/partition/Default?consumerGroup={group}-2", None),
+        ("GET", f"/api/v1/resources/queues/{queue}", None),
+        ("GET", f"/api/v1/resources/queues/{queue}/depth", None),
+        ("GET", f"/api/v1/status/queues/{queue}", None),
+        ("GET", f"/api/v1/status/queues/{queue}/messages", None),
+        ("GET", f"/api/v1/consumer-groups/{group}", None),
+        ("GET", f"{partition}/known", None),
+        ("POST", f"/api/v1/consumer-groups/{group}/queues/{queue}/seek", {"toEnd": True}),
+        ("POST", f"/api/v1/consumer-groups/{group}/queues/{queue}/partitions/Default/seek", {}),
+        ("DELETE", f"/api/v1/consumer-groups/{group}/queues/{queue}?deleteMetadata=false", None),
+        ("DELETE", f"/api/v1/queues/{queue}/clear", None),
+        ("GET", f"/v1/queues/{queue}", None),
+        ("PUT", f"/v1/queues/{queue}", {}),
+        ("GET", f"/v1/queues/{queue}/groups", None),
+        ("POST", f"/v1/queues/{queue}/messages", [{"payload": 1}]),
+        ("POST", f"/v1/queues/{queue}/take", {"group": group, "count": 1}),
+        ("GET", f"/v1/queues/{queue}/peek?group={group}", None),
+        ("GET", f"/v1/queues/{queue}/dead?group={group}", None),
+        ("POST", f"/v1/queues/{queue}/groups/{group}/seek", {"start": "earliest"}),
+    ]
+
+
+@pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known from before"])
+@pytest.mark.parametrize("place", range(len(reaches("", "", {"partitionId": ""}))))
+def test_nothing_is_denied_at_one_server_that_is_there_at_the_other(
+    pair: tuple[Client, Client], name: Name, place: int, *, is_known: bool
+) -> None:
+    one, other = pair
+    queue, group = name(f"q{place}"), name("g")
+    if is_known:
+        other.push(queue, "before")
+        other.pop(queue, consumerGroup=group)
+        other.ask("GET", f"/api/v1/resources/queues/{queue}")
+        assert one.ask("DELETE", f"/api/v1/resources/queues/{queue}").json()["existed"]
+    made = one.configure(queue)
+    one.push(queue, "known", ids=["known"])
+    one.pop(queue, consumerGroup=group, subscriptionMode="new")
+    request = reaches(queue, group, made)[place]
+    answer = other.ask(*request)
+    assert answer.status in (200, 201, 202), (request, answer)
+    found = answer.json()
+    assert not (isinstance(found, dict) and found.get("error")), (request, found)
+
+
+def test_options_that_were_set_at_one_server_are_shown_and_kept_by_the_other(
+    pair: tuple[Client, Client], name: Name
+) -> None:
+    one, other = pair
+    queue = name("q")
+    for number in range(1, 6):
+        here, there = (one, other) if number % 2 else (other, one)
+        here.configure(queue, leaseTime=number, retryLimit=number)
+        made = there.configure(queue, priority=number)
+        assert (made["options"]["leaseTime"], made["options"]["retryLimit"]) == (number, number)
+        shown = there.ask("GET", f"/api/v1/status/queues/{queue}").json()["queue"]["config"]
+        assert (shown["leaseTime"], shown["priority"]) == (number, number)
+        listed = here.ask("GET", "/api/v1/resources/queues").json()["queues"]
+        assert [row["priority"] for row in listed if row["name"] == queue] == [number]
+
+
+def test_a_message_without_transaction_id_is_acknowledged_at_the_other_server(
+    pair: tuple[Client, Client], name: Name
+) -> None:
+    one, other = pair
+    one.configure(name("q"))
+    assert one.ask("POST", f"/v1/queues/{name('q')}/messages", [{"payload": 1}]).status == 201
+    (message,) = one.pop(name("q"))["messages"]
+    (answer,) = other.ack(message)
+    assert answer["success"], answer

@@ -9,14 +9,15 @@ the whole seam in one place.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import nullcontext, suppress
 from datetime import datetime, timedelta
+from functools import partial
 from os import getpid
 from socket import gethostname
 from time import monotonic
 from types import TracebackType
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Self, TypeVar
 
 import msgspec
 
@@ -42,7 +43,9 @@ from forebay.model import (
     Message,
     Rejected,
     SystemClock,
+    Unavailable,
     UnknownGroup,
+    UnknownQueue,
     cancel,
     queue_of,
 )
@@ -59,6 +62,7 @@ from forebay.store.asking import (
 from forebay.store.by_hand import ByHand
 from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
+from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
 from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
@@ -89,6 +93,8 @@ from forebay.store.window import Window
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import Warm, WarmAway
 from forebay.warm.values import Lease, Leased, Shelf
+
+T = TypeVar("T")
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -130,6 +136,7 @@ class LogStore:
         self._shared = warm
         self._announcements = None if warm is None else Announcements(warm)
         self._queues: dict[str, Queue] = {}
+        self._lookups = QueueLookups(log, self._elapsed)
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
         self._tails = Tails(self.settings.tail_bytes, self.settings.tail_bytes_total)
@@ -196,13 +203,15 @@ class LogStore:
         """Make a queue with its group `workers`, or return the one of that name as it is."""
         queue = await self.log.create_queue(name, settings, number=number)
         await self.log.create_group(queue, DEFAULT_GROUP)
-        self._queues[name] = queue
+        await self._renew(queue)
+        self._lookups.note(name)
         return queue
 
     async def configure_queue(self, name: str, settings: dict[str, Any]) -> Queue:
         """Change settings of a queue; what isn't named keeps its value."""
         queue = await self.log.configure_queue(name, settings)
-        self._adopt(queue)
+        await self._renew(queue)
+        self._lookups.note(name)
         return queue
 
     async def pause(self, name: str) -> Queue:
@@ -215,10 +224,10 @@ class LogStore:
 
     async def queue(self, name: str) -> Queue:
         """The queue of that name, as the log has it now."""
-        return await self.log.queue(name)
+        return await self._look_up(name)
 
     async def known_queue(self, name: str) -> Queue:
-        """The queue of that name, as this store knows it; its settings may be a moment old."""
+        """The queue of that name as the log had it a moment ago; while that is away, as it was last known."""
         return await self._queue(name)
 
     async def queues(self) -> list[Queue]:
@@ -235,6 +244,7 @@ class LogStore:
             return await self.log.delete_queue(name)
         finally:  # whoever waited has opened it again meanwhile
             self._queues.pop(name, None)
+            self._lookups.forget(name)
             await self._drop_queue(queue.number)
 
     async def create_group(self, queue: str, name: str, start: Start = "earliest") -> Group:
@@ -265,12 +275,9 @@ class LogStore:
     async def _seek(self, queue: str, groups: Sequence[str], start: Start, *, dry_run: bool) -> Purged:
         found: dict[str, Sought] = {}
         for name in groups:
-            window = await self._window(queue, name)
-            try:
-                found[name] = await window.seek(start, dry_run=dry_run)
-            except UnknownGroup:
-                await self._drop(window)  # another server deleted it
-                raise
+            found[name] = await self._with_window(
+                queue, name, lambda window: window.seek(start, dry_run=dry_run)
+            )
         if not dry_run:
             await self.announce((await self._queue(queue)).number)
         skipped = {name: sought.skipped for name, sought in found.items()}
@@ -308,7 +315,7 @@ class LogStore:
         said here holds for tasks given as bytes; a `Message` says it itself. `id` (16 bytes, see `mint`)
         makes the call repeatable.
         """
-        held = await self._queue(queue)
+        held = await self._known(queue)
         begins = self._start_time(start_time, delay)
         messages = addressed(tasks, partition, headers, begins)
         block = Block.of(messages, id=id, created_at=self._clock.now())
@@ -319,12 +326,16 @@ class LogStore:
 
         Whoever has the block encoded and checked gives it as `body`.
         """
-        held = await self._queue(queue)
+        held = await self._known(queue)
         append = Append(held.number, block, body) if body else Append.of(held, block)
         return await self._append(held, append)
 
     async def _append(self, queue: Queue, append: Append) -> Appended:
-        receipt = await self.log.commit([append])
+        try:
+            receipt = await self.log.commit([append])
+        except UnknownQueue:
+            queue = await self._look_up(queue.name)  # another server deleted it, and perhaps made it anew
+            receipt = await self.log.commit([append])
         (appended,) = receipt.appended
         self._remember(append, appended)
         await self.announce(append.queue, append.block.partition_table if queue.settings.ordered else None)
@@ -370,6 +381,36 @@ class LogStore:
         checked_count(count)
         asked = checked_seconds(visibility_seconds)
         names = checked_partitions(names_of(queue), partition, partitions_max)
+        until = self._elapsed() + wait_seconds
+        get = partial(
+            self._get,
+            names,
+            group=group,
+            count=count,
+            worker=worker,
+            asked=asked,
+            partition=partition,
+            partitions_max=partitions_max,
+        )
+        try:
+            return await get(wait_seconds)
+        except (UnknownGroup, UnknownQueue):  # another server deleted it, and perhaps made it anew
+            for name in names:
+                self._lookups.forget(name)
+            return await get(max(0.0, until - self._elapsed()))
+
+    async def _get(
+        self,
+        names: Sequence[str],
+        wait_seconds: float,
+        *,
+        group: str,
+        count: int,
+        worker: str | None,
+        asked: float | None,
+        partition: str | None,
+        partitions_max: int | None,
+    ) -> list[Task]:
         windows = in_turn([await self._window(name, group) for name in names])
         for window in windows:
             check_ordered(window.queue, partition, partitions_max)
@@ -498,7 +539,7 @@ class LogStore:
             ballot.bury(burial)
             tasks.append(burial.task)
         check_once(tasks)
-        appends = [Append.of(await self._queue(name), block) for name, block in puts]
+        appends = [Append.of(await self._known(name), block) for name, block in puts]
         transaction = Transaction(self.log, appends, records, id)
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
@@ -521,7 +562,7 @@ class LogStore:
         The server that handed a message out notices when its lease expires, if not before; until then a
         partition of an ordered queue is out there.
         """
-        return await (await self._window(queue, group)).tickets(ids, since)
+        return await self._with_window(queue, group, lambda window: window.tickets(ids, since))
 
     # Dead letters
 
@@ -529,7 +570,9 @@ class LogStore:
         self, queue: str, *, group: str = DEFAULT_GROUP, after: int = 0, limit: int = 100
     ) -> list[DeadLetter]:
         """What was given up, by message id, from the first id past `after` on."""
-        return await self.log.dead_letters((await self._window(queue, group)).group, after=after, limit=limit)
+        return await self._with_window(
+            queue, group, lambda window: self.log.dead_letters(window.group, after=after, limit=limit)
+        )
 
     async def redrive(
         self,
@@ -644,7 +687,8 @@ class LogStore:
 
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
-        return await (await self._window(queue, group)).peek(checked_count(count))
+        checked_count(count)
+        return await self._with_window(queue, group, lambda window: window.peek(count))
 
     async def where(self, id: int) -> Whereabouts:
         """The whole path of one message: its block, and for every group where it is and what happened."""
@@ -728,11 +772,38 @@ class LogStore:
 
     # Look-ups
 
+    async def _known(self, name: str) -> Queue:
+        """The queue as it was last known: the log itself refuses a write to one that is gone."""
+        return self._queues.get(name) or await self._look_up(name)
+
     async def _queue(self, name: str) -> Queue:
+        """The queue as the log had it a moment ago."""
         held = self._queues.get(name)
-        if held is None:
-            held = self._queues[name] = await self.log.queue(name)
-        return held
+        return held if held is not None and self._lookups.is_recent(name) else await self._look_up(name)
+
+    async def _look_up(self, name: str) -> Queue:
+        """The queue as the log has it now, or as it was last known while the log is away."""
+        try:
+            queue, is_newest = await self._lookups.read(name)
+        except UnknownQueue:
+            if (gone := self._queues.pop(name, None)) is not None:
+                await self._drop_queue(gone.number)
+            raise
+        except Unavailable:
+            if (known := self._queues.get(name)) is None:
+                raise
+            return known
+        if is_newest or name not in self._queues:
+            await self._renew(queue)
+        return self._queues.get(name, queue)
+
+    async def _renew(self, queue: Queue) -> None:
+        """Go on with a queue as the log has it; one that was made anew has none of its former groups."""
+        before = self._queues.get(queue.name)
+        if before is not None and before.created_at != queue.created_at:
+            await self._drop_queue(queue.number)
+        if before != queue:
+            self._adopt(queue)
 
     async def _window(self, queue: str, group: str) -> Window:
         held = await self._queue(queue)
@@ -742,6 +813,15 @@ class LogStore:
         async with self._opening:
             window = self._windows.get((held.number, group))
             return window or await self._open_window(held, group)
+
+    async def _with_window(self, queue: str, group: str, verb: Callable[[Window], Awaitable[T]]) -> T:
+        """Do something with a group; once more where another server deleted it, and made it anew."""
+        window = await self._window(queue, group)
+        try:
+            return await verb(window)
+        except UnknownGroup:
+            await self._drop_deleted([window])
+            return await verb(await self._window(queue, group))
 
     async def _open_window(self, queue: Queue, name: str) -> Window:
         groups = await self.log.groups(queue)

@@ -281,6 +281,9 @@ async def test_waiting_takers_ask_nothing_and_share_what_they_ask_first(
         return await original(self, *args, **kwargs)  # type: ignore[arg-type]
 
     monkeypatch.setattr(MemoryWarm, "take", counted)
+    monkeypatch.setattr(
+        "forebay.store.lookups.RECENT_SECONDS", LONG
+    )  # they begin at once, on a slow machine too
     log = Counted(MemoryLog())
     async with LogStore(log) as store:  # type: ignore[arg-type]
         await store.create_queue("orders")

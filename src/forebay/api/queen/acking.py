@@ -17,7 +17,7 @@ from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.directory import Partition
-from forebay.api.queen.hands import Place
+from forebay.api.queen.hands import Place, message_of
 from forebay.api.queen.identity import uuid_time
 from forebay.api.queen.names import group_name, shown_partition, shown_queue
 from forebay.api.queen.reading import Body, read
@@ -178,7 +178,8 @@ async def _find_in_log(desk: Desk, found: Sequence[Found], leases: Sequence[str]
     queue, group = found[0].queue, found[0].place.group if found[0].place else ""
     assert queue is not None, "it was looked for here"
     keys = [(one.place.partition, one.place.transaction_id) for one in found if one.place]
-    ids = await desk.store.log.locate(queue, keys)
+    located = await desk.store.log.locate(queue, keys)
+    ids = [message_of(queue, key[1]) if id is None else id for key, id in zip(keys, located, strict=True)]
     for one, id in zip(found, ids, strict=True):
         one.error = NOT_FOUND if id is None else LEASE_OVER
     since: dict[int, list[tuple[int, Found]]] = {}

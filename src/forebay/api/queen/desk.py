@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from contextlib import suppress
 from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
@@ -102,7 +103,14 @@ class Desk:
     # Queues
 
     async def queue(self, text: str) -> Queue | None:
-        """The queue that a client means; None when there is none."""
+        """The queue that a client means, as the log has it now; None when there is none."""
+        try:
+            return await self.store.queue(queue_name(text))
+        except UnknownQueue:
+            return None
+
+    async def recent(self, text: str) -> Queue | None:
+        """The same as it was a moment ago, for whoever asks often."""
         try:
             return await self.store.known_queue(queue_name(text))
         except UnknownQueue:
@@ -114,8 +122,11 @@ class Desk:
         if len(self._used) >= _USED_MAX:
             self._used.clear()
         self._used.add(name)
-        found = await self.queue(text)
-        return found if found is not None else await self.create(text, Facts())
+        return await self.recent(text) or await self.create(text, Facts())
+
+    async def renewed(self, text: str) -> Queue:
+        """The same as the log has it now."""
+        return await self.queue(text) or await self.create(text, Facts())
 
     async def target(self, text: str) -> Facts | None:
         """What is kept of the queue that a client pushes to, which is made when it isn't there.
@@ -175,7 +186,10 @@ class Desk:
     async def queues_by(self, numbers: Collection[int]) -> list[Queue]:
         """The queues of these numbers; those that are gone are left out."""
         names = await self.context.names(*numbers)
-        found = [await self.store.known_queue(names[number]) for number in numbers if number in names]
+        found = list[Queue]()
+        for number in numbers:
+            with suppress(UnknownQueue):
+                found += [await self.store.known_queue(names[number])] if number in names else []
         return [queue for queue in found if queue.number in numbers]
 
     def facts(self, queue: Queue) -> Facts:

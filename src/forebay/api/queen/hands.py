@@ -13,8 +13,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
+from forebay.log.values import Queue
+from forebay.model import MESSAGE_ID_MAX, queue_of
 from forebay.store.values import Task
 
+_NUMBERED: Final = "message:"
+_DIGITS: Final = 20
 _DEADLINES_SPARE: Final = 1_000
 _GRACE_US: Final = 60_000_000
 """So long after its deadline a lease is remembered, so that who comes late is told so."""
@@ -155,4 +159,13 @@ def place_of(task: Task, group: str) -> Place:
 
 def transaction_of(message_id: int, transaction_id: str | None) -> str:
     """The transaction id of a message; one that has none is named by its number."""
-    return transaction_id if transaction_id is not None else f"message:{message_id}"
+    return transaction_id if transaction_id is not None else f"{_NUMBERED}{message_id}"
+
+
+def message_of(queue: Queue, transaction_id: str) -> int | None:
+    """The id of a message of a queue that is named by its number; None for one that isn't."""
+    number = transaction_id.removeprefix(_NUMBERED)
+    if number == transaction_id or not (number.isascii() and number.isdigit() and len(number) < _DIGITS):
+        return None
+    id = int(number)
+    return id if 0 < id <= MESSAGE_ID_MAX and queue_of(id) == queue.number else None

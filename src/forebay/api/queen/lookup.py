@@ -5,15 +5,13 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 from forebay.api.calls import Call
-from forebay.api.queen.hands import transaction_of
+from forebay.api.queen.hands import message_of, transaction_of
 from forebay.log.values import Queue
-from forebay.model import MESSAGE_ID_MAX, Corrupt, Rejected, queue_of
+from forebay.model import Corrupt, Rejected
 
-_NUMBERED: Final = "message:"
 _LETTERS_MAX: Final = 100_000
 """Dead letters of a group that are searched for one."""
 _PAGE: Final = 1_000
-_DIGITS_MAX: Final = 19
 
 
 class NoMessage(Rejected):
@@ -55,16 +53,12 @@ async def _located(call: Call, queue: Queue, partition: str, transaction: str) -
     (id,) = await call.desk.store.log.locate(queue, [(partition, transaction)])
     if id is not None:
         return id
-    number = transaction.removeprefix(_NUMBERED)
-    if number == transaction or not (number.isascii() and number.isdigit()) or len(number) > _DIGITS_MAX:
-        return None
-    return int(number) if await _is_there(call, queue, partition, int(number)) else None
+    number = message_of(queue, transaction)
+    return number if number is not None and await _is_there(call, queue, partition, number) else None
 
 
 async def _is_there(call: Call, queue: Queue, partition: str, id: int) -> bool:
     """Whether a partition has a message of this number, and the message no other name."""
-    if not 0 < id <= MESSAGE_ID_MAX or queue_of(id) != queue.number:
-        return False
     block = (await call.desk.store.log.find(id)).block
     if block is None:
         return False

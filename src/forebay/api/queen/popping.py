@@ -106,7 +106,7 @@ async def _queues(call: Call, wish: Wish) -> list[Queue]:
     desk = call.desk
     if wish.queue is not None:
         call.allow(queue_name(wish.queue))
-        found = await desk.queue(wish.queue)
+        found = await desk.recent(wish.queue)
         return [] if found is None else [found]
     chosen = []
     for queue in await desk.queues():

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
+from msgspec.structs import replace
 
 from forebay.api.calls import Call
 from forebay.api.queen.census import Counts, counts_of, leading
@@ -29,7 +30,12 @@ QUEUES_MAX: Final = 10_000
 
 async def queues_for(call: Call, query: Query | None = None) -> list[QueueStats]:
     """The queues that a call may see and asks for, by name, `namespace`, `task` or `search`; newest first."""
-    found = [one for one in (await call.desk.census.stats()).queues if call.key.covers(one.queue.name)]
+    queues = {_made(queue): queue for queue in await call.desk.store.queues()}
+    stats = await call.desk.census.stats()
+    if queues.keys() != {_made(one.queue) for one in stats.queues}:  # one was made a moment ago
+        stats = await call.desk.census.stats(fresh=True)
+    found = [replace(one, queue=queues.get(_made(one.queue), one.queue)) for one in stats.queues]
+    found = [one for one in found if call.key.covers(one.queue.name)]
     if query is not None:
         found = [one for one in found if _is_meant(one, query)]
     return sorted(found, key=lambda one: (-one.queue.created_at, -one.queue.number))
@@ -53,15 +59,21 @@ async def queue_for(call: Call) -> QueueStats:
     queue = await call.desk.queue(shown)
     for fresh in (False, True) if queue is not None else ():  # it may have been made a moment ago
         stats = await call.desk.census.stats(fresh=fresh)
-        found = next((one for one in stats.queues if _is_same(one.queue, queue)), None)
-        if found is not None:
-            return found
+        found = next((one for one in stats.queues if _made(one.queue) == _made(queue)), None)
+        if found is not None and await _has_groups(call, found):
+            return replace(found, queue=queue)
     raise UnknownQueue("Queue not found", hint="push to it, or configure it, and it is there")
 
 
-def _is_same(one: Queue, other: Queue | None) -> bool:
-    """One that was deleted and made again has its old number."""
-    return other is not None and (one.number, one.created_at) == (other.number, other.created_at)
+async def _has_groups(call: Call, found: QueueStats) -> bool:
+    """Whether the groups in the books are still there: another server may have deleted one a moment ago."""
+    there = {group.number for group in await call.desk.store.groups(found.queue.name)}
+    return all(one.group.number in there for one in found.groups)
+
+
+def _made(queue: Queue | None) -> tuple[int, int] | None:
+    """Which queue it is: one that was deleted and made again has its old number."""
+    return None if queue is None else (queue.number, queue.created_at)
 
 
 def head(found: QueueStats) -> dict[str, Any]:

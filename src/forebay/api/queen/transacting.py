@@ -8,6 +8,7 @@ happened. It is fenced by the leases of what it acknowledges, also where its cli
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -35,7 +36,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.scheduling import Scheduling
 from forebay.api.queen.timers import TimerOp
 from forebay.log.values import Appended, Record
-from forebay.model import Conflict, Full, LeaseLost, Rejected
+from forebay.model import Conflict, Full, LeaseLost, Rejected, UnknownQueue
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -161,13 +162,20 @@ async def _write(
 
     async def write(records: Sequence[Record]) -> None:
         async def commit(more: Sequence[Record]) -> None:
-            appended[:] = await call.desk.store.transact(
+            transact = partial(
+                call.desk.store.transact,
                 blocks,
                 done=verdicts.done,
                 retry=verdicts.retry,
                 bury=verdicts.bury,
                 records=[*records, *more],
             )
+            try:
+                appended[:] = await transact()
+            except UnknownQueue:  # another server deleted it a moment ago
+                for piece in pieces:
+                    await call.desk.renewed(piece.shown)
+                appended[:] = await transact()
 
         timers[:] = await scheduling.run(commit)
 
