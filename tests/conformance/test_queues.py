@@ -24,6 +24,12 @@ async def test_queues_created_at_once_are_one(rig: Rig) -> None:
     assert len(await rig.log.queues()) == 1
 
 
+async def test_an_inbox_in_which_nothing_is_has_nothing_rejected(rig: Rig) -> None:
+    assert await rig.log.sweep() == 0
+    assert await rig.log.inbox_rejected() == []
+    assert await rig.log.inbox_rejected(after=5, limit=10) == []
+
+
 async def test_queues_are_listed_by_number(rig: Rig) -> None:
     await rig.log.create_queue("late", number=9)
     await rig.log.create_queue("early", number=2)

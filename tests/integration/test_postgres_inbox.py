@@ -3,8 +3,10 @@
 import asyncio
 import json
 import random
+import re
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import asyncpg
@@ -182,7 +184,30 @@ async def test_a_row_that_no_block_can_hold_is_set_aside_alone(
     assert [payload for payload, _ in aside] == [b"xxx", b"tab", b"old", b"new", b"tid"]
     assert "over 1Mi" in aside[0][1]
     assert "control character" in aside[1][1]
+    listed = await log.inbox_rejected()
+    assert [(row.id, row.queue, row.reason) for row in listed] == [
+        (number, "orders", reason) for number, (_, reason) in zip(range(2, 7), aside, strict=True)
+    ]
+    assert (listed[0].payload_bytes, listed[1].partition) == (Limits().message_bytes_max + 1, "\t")
+    assert listed[4].transaction_id == "t" * 300
+    assert await log.inbox_rejected(3, 2) == listed[2:4]
     assert await log.sweep() == 0
+
+
+async def test_a_rejected_row_is_tried_again_as_the_guide_says(
+    log: PostgresLog, queue: Queue, user: "Connection", postgres_dsn: str
+) -> None:
+    await user.execute(PUSH, "x" * (Limits().message_bytes_max + 1))
+    await user.execute(PUSH, "y" * (Limits().message_bytes_max + 1))
+    await log.sweep()
+    guide = (Path(__file__).parents[2] / "docs/how-to/enqueue-in-your-own-transaction.md").read_text()
+    (example,) = re.findall(r"```sql\n(WITH again.*?)```", guide, re.DOTALL)
+    await user.execute(example.replace("17", "1").replace("18", "2"))
+    assert await log.inbox_rejected() == []
+    async with PostgresLog(postgres_dsn, limits=Limits(message_bytes_max=2 << 20)) as raised:
+        assert await raised.sweep() == 1
+        assert await raised.inbox_rejected() == []
+    assert (await messages(log, queue))[0].payload[:3] == b"xxx"
 
 
 async def test_a_row_whose_queue_is_gone_is_set_aside(
@@ -196,6 +221,7 @@ async def test_a_row_whose_queue_is_gone_is_set_aside(
     await other.close()
     assert await log.sweep() == 1
     assert await rejected(user) == [(b"a", "its queue was deleted")]
+    assert [row.queue for row in await log.inbox_rejected()] == ["orders"]
 
 
 async def test_a_queue_made_while_the_sweep_begins_loses_nothing(

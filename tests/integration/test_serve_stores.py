@@ -11,6 +11,7 @@ import pytest
 import forebay
 from tests.awake import Awake
 from tests.integration.http_wire import ask
+from tests.integration.test_commands import forebay as command
 from tests.servers import ForebayServer, ValkeyServer
 
 
@@ -95,3 +96,33 @@ def test_the_log_of_a_server_may_come_from_the_variable_of_commands(tmp_path: Pa
         assert ask(server.port, "GET", "/v1/config").json()["store.url"] == variables["FOREBAY_STORE"]
         assert not (server.data / "forebay.db").exists()
     assert (tmp_path / "mine.db").exists()
+
+
+async def test_rows_that_the_inbox_rejects_are_told_everywhere(
+    postgres_dsn: str, awake: Awake, tmp_path: Path
+) -> None:
+    with ForebayServer(postgres_dsn) as server:
+        async with forebay.open(server.url) as store:
+            await store.create_queue("orders")
+            assert await store.inbox_rejected() == []
+            assert b"forebay_inbox_rejected 0.0" in ask(server.port, "GET", "/metrics").body
+            connection = await asyncpg.connect(postgres_dsn)
+            try:
+                await connection.execute("SELECT forebay.push('orders', 'x', partition => E'\\t')")
+            finally:
+                await connection.close()
+            until = awake() + 60
+            while b"forebay_inbox_rejected 1.0" not in ask(server.port, "GET", "/metrics").body:
+                assert awake() < until, "nobody has counted it"
+            (row,) = await store.inbox_rejected()
+        assert (row.queue, row.partition) == ("orders", "\t")
+        assert "rows of the SQL inbox are rejected" in server.log.read_text()
+        (listed,) = ask(server.port, "GET", "/v1/inbox/rejected?limit=5").json()["rejected"]
+        assert (listed["queue"], listed["reason"]) == ("orders", row.reason)
+        for address in (server.url, postgres_dsn):
+            run = await asyncio.to_thread(command, "inbox", "--store", address, cwd=tmp_path)
+            assert (run.returncode, run.stdout.count("orders")) == (1, 1)
+        findings = await asyncio.to_thread(command, "doctor", "--store", postgres_dsn, cwd=tmp_path)
+        assert "inbox: 1 rows are rejected, and reach no queue" in findings.stdout
+        swept = await asyncio.to_thread(command, "upkeep", "--store", postgres_dsn, cwd=tmp_path)
+        assert "see `forebay inbox`" in swept.stderr

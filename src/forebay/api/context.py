@@ -66,6 +66,8 @@ class Context:
         self.opened: Store | None = None
         self.warm_problem: Callable[[], str | None] | None = None
         """Says why the shared warm tier can't be reached; None where there is none."""
+        self.inbox_rejected: Callable[[], int] = lambda: 0
+        """How many rows of the SQL inbox are rejected."""
         self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)

@@ -115,6 +115,8 @@ class Counters(Collector):
             "forebay_ready": ("Whether the store is open.", int(self._context.opened is not None)),
             "forebay_database_healthy": ("Whether pushes go to the log.", int(self._context.is_healthy)),
         }
+        text = "Rows of the SQL inbox that are rejected, up to 1,000."
+        gauges["forebay_inbox_rejected"] = (text, self._context.inbox_rejected())
         if self._context.warm_problem is not None:
             is_there = int(self._context.warm_problem() is None)
             gauges["forebay_warm_healthy"] = ("Whether the shared warm tier is there.", is_there)

@@ -21,6 +21,7 @@ from forebay.app.commands import (
     dead,
     doctor,
     groups,
+    inbox,
     keys,
     looking,
     pipeline,
@@ -296,6 +297,9 @@ COMMANDS: tuple[Command, ...] = (
             Command("verify", "compare the manifest with the files", archive.verify, archive.declare_verify),
             Command("replay", "put a range back into a queue, once", archive.replay, archive.declare_replay),
         ),
+    ),
+    Command(
+        "inbox", "rows of the SQL inbox that no block can hold, and why", inbox.inbox, inbox.declare_inbox
     ),
     Command("completion", "print a script for a shell", _completion, completion.declare_completion),
     Command("demo", "put, take and finish tasks, and print the ledger", books.demo, books.declare_demo),

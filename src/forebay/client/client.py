@@ -38,6 +38,7 @@ from forebay.log.values import (
     Position,
     Queue,
     Receipt,
+    RejectedRow,
     Start,
     Stats,
     StoredBlock,
@@ -548,6 +549,11 @@ class Client:
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
         return await self._send("GET", _with("/v1/running", limit=limit), list[Running])
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        """Rows of the SQL inbox that no block can hold, in the order of their ids, from beyond `after` on."""
+        path = _with("/v1/inbox/rejected", after=after, limit=limit)
+        return await self._send("GET", path, list[RejectedRow])
 
     # Workers and their Managers, see forebay.work.board
 

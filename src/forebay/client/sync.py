@@ -16,7 +16,18 @@ from forebay.client.client import Client
 from forebay.client.running import LoopThread
 from forebay.failover.settings import FailoverSettings
 from forebay.failover.status import SpoolStatus
-from forebay.log.values import Append, Appended, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
+from forebay.log.values import (
+    Append,
+    Appended,
+    DeadLetter,
+    Group,
+    Queue,
+    Receipt,
+    RejectedRow,
+    Start,
+    Stats,
+    StoredBlock,
+)
 from forebay.model import Block, Clock, Message
 from forebay.store.letters import Letters
 from forebay.store.values import (
@@ -330,6 +341,10 @@ class SyncClient:
     def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
         return self._thread.run(self._client.running(limit))
+
+    def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        """Rows of the SQL inbox that no block can hold, in the order of their ids, from beyond `after` on."""
+        return self._thread.run(self._client.inbox_rejected(after, limit))
 
     def read(
         self, queue: str, first: int = 1, *, messages_max: int = 10000, bytes_max: int = 64 << 20

@@ -38,6 +38,7 @@ LONG: Final = frozenset(
     {
         "trim",
         "sweep",
+        "inbox_rejected",
         "stats",
         "flows",
         "lanes",

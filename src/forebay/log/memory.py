@@ -73,6 +73,7 @@ from forebay.log.values import (
     QueueStats,
     Receipt,
     Record,
+    RejectedRow,
     Room,
     Settlement,
     Sought,
@@ -1085,6 +1086,9 @@ class MemoryLog:
 
     async def sweep(self, limit: int = 10_000) -> int:  # noqa: ARG002 - there is no inbox
         return 0
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:  # noqa: ARG002 - likewise
+        return []
 
     async def trim(self) -> Trimmed:
         now, dropped = self._clock.now(), 0

@@ -41,6 +41,7 @@ from forebay.log.values import (
     Queue,
     Receipt,
     Record,
+    RejectedRow,
     Room,
     Settlement,
     Sought,
@@ -448,6 +449,10 @@ class Log(Protocol):
 
         Only a log that users can write to directly has an inbox: see `forebay.push()` of PostgreSQL.
         """
+        ...
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        """Rows of the inbox that a sweep set aside, in the order of their ids, from beyond `after` on."""
         ...
 
     async def trim(self) -> Trimmed:

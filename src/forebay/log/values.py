@@ -359,6 +359,25 @@ class Claim(msgspec.Struct, frozen=True):
         return Mark(self.group, self.token, self.count, handed, returned)
 
 
+REJECTED_MAX: Final = 1_000
+"""Rejected rows of an inbox that are counted: of more it is enough to know that there are so many."""
+
+
+class RejectedRow(msgspec.Struct, frozen=True, kw_only=True):
+    """A row of the SQL inbox that no block can hold. Its payload is in the database."""
+
+    id: int
+    """Its number in the table `forebay.inbox_rejected`."""
+    queue: str
+    """Also where it was deleted, as the reason says."""
+    payload_bytes: int
+    partition: str
+    transaction_id: str | None
+    reason: str
+    rejected_at: int
+    """µs."""
+
+
 class Claimed(msgspec.Struct, frozen=True):
     """What a claim brought: claims to work on, and blocks that could not be read and are quarantined."""
 

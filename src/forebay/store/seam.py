@@ -12,7 +12,18 @@ from datetime import datetime, timedelta
 from types import TracebackType
 from typing import Any, Protocol, Self
 
-from forebay.log.values import Append, Appended, DeadLetter, Group, Queue, Receipt, Start, Stats, StoredBlock
+from forebay.log.values import (
+    Append,
+    Appended,
+    DeadLetter,
+    Group,
+    Queue,
+    Receipt,
+    RejectedRow,
+    Start,
+    Stats,
+    StoredBlock,
+)
 from forebay.model import Block, Message
 from forebay.store.letters import Letters
 from forebay.store.values import (
@@ -265,6 +276,10 @@ class Store(Protocol):
 
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
+        ...
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        """Rows of the SQL inbox that no block can hold, in the order of their ids, from beyond `after` on."""
         ...
 
     # Whole blocks, for programs that move many at once

@@ -30,6 +30,7 @@ from forebay.log.values import (
     Queue,
     Receipt,
     Record,
+    RejectedRow,
     Sought,
     Start,
     Stats,
@@ -758,6 +759,10 @@ class LogStore:
             for queue in {window.group.queue for window in self._windows.values()}:
                 await self.announce(queue)
         return swept
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        """Rows of the SQL inbox that no block can hold, in the order of their ids, from beyond `after` on."""
+        return await self.log.inbox_rejected(after, limit)
 
     async def trim(self) -> Trimmed:
         """Drop what retention no longer holds."""

@@ -32,7 +32,7 @@ _VERBS: Final = (
     "flows", "lanes", "lane_count", "stats",
     "redrive", "purge", "restore",
     "stage", "publish",
-    "sweep", "trim",
+    "sweep", "inbox_rejected", "trim",
 )  # fmt: skip
 _LONG: Final = frozenset(
     {"delete_queue", "delete_group", "seek", "advance", "flows", "lanes", "lane_count", "stats"}
@@ -43,6 +43,7 @@ _REPEATABLE: Final = frozenset(
     | {"recall", "holding", "owners", "stamp", "outlook", "read", "spans", "dead_letters", "outcomes"}
     | {"find", "locate"}
     | {"records", "scan", "quarantined", "flows", "lanes", "lane_count", "stats", "stage", "trim"}
+    | {"inbox_rejected"}
 )
 """Verbs that may be sent twice, whatever is asked; of `commit`, `publish` and `seek` it depends."""
 

@@ -6,7 +6,7 @@ import logging
 import pytest
 
 from forebay.app.opening import open_embedded
-from forebay.log.values import Trimmed
+from forebay.log.values import RejectedRow, Trimmed
 from forebay.model import ForebayError, ManualClock, Unavailable
 from forebay.upkeep import Upkeep
 
@@ -22,6 +22,7 @@ class Kept:
         self.trimmed = asyncio.Event()
         self.sweeps = 0
         self.warm_problem: str | None = None
+        self.rejected: list[RejectedRow] = []
 
     async def sweep(self) -> int:
         """Fail, if there is a failure left."""
@@ -29,7 +30,11 @@ class Kept:
         if self.failures:
             raise self.failures.pop(0)
         self.swept.set()
-        return 0
+        return self.sweeps
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        """What was rejected so far."""
+        return [row for row in self.rejected if row.id > after][:limit]
 
     async def trim(self) -> Trimmed:
         """Say that it was done."""
@@ -92,11 +97,35 @@ async def test_a_warm_tier_that_goes_away_and_comes_back_is_said_once_each(
     assert caplog.records[1].getMessage() == "the warm tier is back"
 
 
-async def looked(upkeep: Upkeep, times: int) -> None:
-    """Wait until it has looked so many times more."""
-    until = upkeep.rounds["look"] + times
+async def test_rejected_rows_are_counted_and_said_when_there_are_more(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kept = Kept()
+    caplog.set_level(logging.WARNING, "forebay.upkeep")
+    upkeep = Upkeep(kept, sweep_seconds=0.001, trim_seconds=HOUR)
+    async with upkeep:
+        for many in (1, 3, 2):
+            kept.rejected = [row(number) for number in range(1, many + 1)]
+            await looked(upkeep, 3, "sweep")
+            assert upkeep.rejected == many
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith("1 rows of the SQL inbox are rejected, and reach no queue: see `forebay inbox`")
+    assert second.endswith("the last, 3 for orders: too long")
+
+
+def row(number: int) -> RejectedRow:
+    """A row of the inbox that was rejected."""
+    return RejectedRow(
+        id=number, queue="orders", payload_bytes=5, partition="",
+        transaction_id=None, reason="too long", rejected_at=1,
+    )  # fmt: skip
+
+
+async def looked(upkeep: Upkeep, times: int, name: str = "look") -> None:
+    """Wait until so many rounds more went well."""
+    until = upkeep.rounds[name] + times
     async with asyncio.timeout(30):
-        while upkeep.rounds["look"] < until:  # noqa: ASYNC110 - its own timers do the waiting
+        while upkeep.rounds[name] < until:  # noqa: ASYNC110 - its own timers do the waiting
             await asyncio.sleep(0)
 
 

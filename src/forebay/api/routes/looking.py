@@ -13,7 +13,7 @@ from forebay.api.calls import Call
 from forebay.api.routing import NoRoute, Route
 from forebay.failover.books import with_spooled
 from forebay.failover.status import SpoolStatus
-from forebay.log.values import Stats
+from forebay.log.values import RejectedRow, Stats
 from forebay.model import parse_message_id, queue_of, redact
 from forebay.store.values import FlowStats, Peeked, Running, StoreStats
 from forebay.wire.forms import Form, PeekedPage, RunningPage, WhereForm, peeked_form, running_form, where_form
@@ -24,6 +24,19 @@ class PeekQuery(Form, kw_only=True):
 
     count: Annotated[int, Meta(ge=1, le=1_000)] = 10
     group: str = "workers"
+
+
+class RejectedQuery(Form, kw_only=True):
+    """Beyond which id to begin, and how many."""
+
+    after: Annotated[int, Meta(ge=0)] = 0
+    limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
+
+
+class RejectedPage(Form, kw_only=True):
+    """Rows of the SQL inbox that no block can hold."""
+
+    rejected: Sequence[RejectedRow]
 
 
 class LimitQuery(Form, kw_only=True):
@@ -70,6 +83,17 @@ async def spool(call: Call) -> Answer:
     if status.reason is not None:
         status = msgspec.structs.replace(status, reason=redact(status.reason))
     return Answer(status)
+
+
+async def inbox_rejected(call: Call) -> Answer:
+    """Rows of the SQL inbox that no block can hold."""
+    query = call.query(RejectedQuery)
+    found = await call.context.store.inbox_rejected(query.after, query.limit)
+
+    def form(found: Sequence[RejectedRow]) -> RejectedPage:
+        return RejectedPage(rejected=found)
+
+    return Answer(found, form)
 
 
 async def flows(call: Call) -> Answer:
@@ -157,6 +181,16 @@ ROUTES: Final[tuple[Route, ...]] = (
         {200: RunningPage},
         scope="read",
         query=LimitQuery,
+        tag=_TAG,
+    ),
+    Route(
+        "GET",
+        "/v1/inbox/rejected",
+        inbox_rejected,
+        "Rows of the SQL inbox that no block can hold, and why",
+        {200: RejectedPage},
+        scope="admin",
+        query=RejectedQuery,
         tag=_TAG,
     ),
 )

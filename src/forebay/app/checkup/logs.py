@@ -14,6 +14,7 @@ import apsw
 from forebay.app.checkup.finding import Finding, clock_finding, failure, ok, warning
 from forebay.log.sqlfile import load_migrations, load_statements
 from forebay.log.sqlite.versions import APPLICATION_ID
+from forebay.log.values import REJECTED_MAX
 from forebay.model import ForebayError, Misconfigured
 
 __all__ = ["check_postgres", "check_sqlite"]
@@ -110,11 +111,21 @@ async def _ask_postgres(connection: Any, major_min: int, snapshot_seconds: float
         findings.append(_judge_schema(await connection.fetchval(statements["schema"]), known))
     else:
         findings.append(ok("schema", "made on first use"))
+    if await connection.fetchval(statements["has_inbox"]):
+        findings.append(_judge_inbox(await connection.fetchval(statements["rejected_rows"], REJECTED_MAX)))
     old: list[Finding] = []
     for name in ("old_sessions", "old_prepared", "old_slots"):
         rows = await connection.fetch(statements[name], snapshot_seconds, LISTED_MAX)
         old += [warning("old snapshot", row["text"], row["help"]) for row in rows]
     return findings + (old or [ok("old snapshot", f"no session holds one of {snapshot_seconds:g}s or more")])
+
+
+def _judge_inbox(rejected: int) -> Finding:
+    """Whether messages that were pushed with SQL reach no queue."""
+    if not rejected:
+        return ok("inbox", "no row is rejected")
+    more = " or more" if rejected == REJECTED_MAX else ""
+    return warning("inbox", f"{rejected:,}{more} rows are rejected, and reach no queue", "forebay inbox")
 
 
 def _judge_setting(name: str, setting: str) -> Finding:

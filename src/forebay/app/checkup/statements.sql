@@ -10,6 +10,12 @@ SELECT to_regclass('forebay.schema_version') IS NOT NULL
 -- name: schema
 SELECT coalesce(max(number), 0) FROM forebay.schema_version
 
+-- name: has_inbox
+SELECT to_regclass('forebay.inbox_rejected') IS NOT NULL
+
+-- name: rejected_rows
+SELECT count(*) FROM (SELECT FROM forebay.inbox_rejected LIMIT $1) AS counted
+
 -- name: old_sessions
 -- What PostgreSQL may not clean up, in any session of this database, and who keeps it from doing so.
 SELECT

@@ -7,10 +7,11 @@ import msgspec
 from rich.console import Console
 
 from forebay.app.commands.opened import declare_embedded, on_log, on_store, shown_url, store_url
-from forebay.app.commands.output import console, print_json
+from forebay.app.commands.output import console, print_json, warn
 from forebay.app.demo import run_demo
 from forebay.app.ledger import ledger_rows, ledger_table
 from forebay.log.seam import Log
+from forebay.log.values import REJECTED_MAX
 from forebay.model import Rejected
 from forebay.store.seam import Store
 
@@ -62,7 +63,10 @@ async def upkeep(log: Log, arguments: argparse.Namespace) -> int:
     """One round of upkeep: sweep the SQL inbox into blocks, drop what retention no longer holds."""
     swept = await log.sweep()
     trimmed = await log.trim()
-    figures = {"swept": swept, **msgspec.to_builtins(trimmed)}
+    rejected = len(await log.inbox_rejected(0, REJECTED_MAX))
+    figures = {"swept": swept, "rejected": rejected, **msgspec.to_builtins(trimmed)}
+    if rejected:
+        warn(f"{rejected:,} rows of the SQL inbox are rejected, and reach no queue; see `forebay inbox`")
     if arguments.json:
         print_json(figures)
     else:

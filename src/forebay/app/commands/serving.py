@@ -117,8 +117,9 @@ async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
         open_embedded(
             section.address, warm=section.warm, settings=section, limits=settings.limits, guard=guard
         ) as store,
-        Upkeep(store),
+        Upkeep(store) as upkeep,
     ):
+        context.inbox_rejected = lambda: upkeep.rejected
         if failover is not None:
             failover.announce_to(store.announce)
         if store.has_shared_tier:

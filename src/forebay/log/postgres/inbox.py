@@ -15,7 +15,7 @@ import msgspec
 from forebay.log.intake import Intake
 from forebay.log.postgres.rows import queue_of_row
 from forebay.log.postgres.writing import append_all
-from forebay.log.values import Append, Queue
+from forebay.log.values import Append, Queue, RejectedRow
 from forebay.model import Block, Limits, Message, Rejected, UnknownQueue, body_bytes, check_block
 
 if TYPE_CHECKING:
@@ -54,6 +54,26 @@ async def sweep(
         await append_all(connection, intakes, now)
         await connection.execute(sql["swept"], [row["id"] for row in rows])
     return len(rows)
+
+
+async def inbox_rejected(
+    database: Database, sql: Mapping[str, str], after: int, limit: int
+) -> list[RejectedRow]:
+    """What sweeps have set aside, in the order of their ids."""
+    async with database.connection() as connection:
+        rows = await connection.fetch(sql["inbox_rejected"], after, limit)
+    return [
+        RejectedRow(
+            id=row["id"],
+            queue=row["queue"],
+            payload_bytes=row["size"],
+            partition=row["partition"],
+            transaction_id=row["transaction_id"],
+            reason=row["reason"],
+            rejected_at=row["rejected_at"],
+        )
+        for row in rows
+    ]
 
 
 async def _rows(connection: Connection, sql: Mapping[str, str], limit: int) -> list[asyncpg.Record]:

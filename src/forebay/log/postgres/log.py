@@ -40,7 +40,7 @@ from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.durability import Disk
 from forebay.log.postgres.finding import find
 from forebay.log.postgres.flows import flows
-from forebay.log.postgres.inbox import sweep
+from forebay.log.postgres.inbox import inbox_rejected, sweep
 from forebay.log.postgres.lanes import lane_count, lanes, spans
 from forebay.log.postgres.letters import change_letters
 from forebay.log.postgres.rows import (
@@ -83,6 +83,7 @@ from forebay.log.values import (
     QueueSettings,
     Receipt,
     Record,
+    RejectedRow,
     Room,
     Settlement,
     Sought,
@@ -636,6 +637,9 @@ class PostgresLog:
         """Move messages that forebay.push() left in the inbox into blocks; how many there were."""
         await self._make_pieces()
         return await sweep(self._database, SQL, self._limits, now=self._now(), limit=limit)
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:
+        return await inbox_rejected(self._database, SQL, after, limit)
 
     # Odds
 

@@ -765,5 +765,11 @@ FROM forebay.inbox ORDER BY id LIMIT $1 FOR UPDATE
 INSERT INTO forebay.inbox_rejected
 SELECT i.*, $2, coalesce($3, forebay.now_us()) FROM forebay.inbox AS i WHERE i.id = $1
 
+-- name: inbox_rejected
+SELECT r.id, q.name AS queue, octet_length(r.payload) AS size, r.partition, r.transaction_id, r.reason,
+    r.rejected_at
+FROM forebay.inbox_rejected AS r JOIN forebay.queue AS q ON q.number = r.queue
+WHERE r.id > $1 ORDER BY r.id LIMIT $2
+
 -- name: swept
 DELETE FROM forebay.inbox WHERE id = ANY ($1::bigint[])

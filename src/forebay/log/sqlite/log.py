@@ -60,6 +60,7 @@ from forebay.log.values import (
     Queue,
     Receipt,
     Record,
+    RejectedRow,
     Room,
     Settlement,
     Sought,
@@ -427,6 +428,9 @@ class SqliteLog:
 
     async def sweep(self, limit: int = 10_000) -> int:  # noqa: ARG002 - there is no inbox
         return 0
+
+    async def inbox_rejected(self, after: int = 0, limit: int = 100) -> list[RejectedRow]:  # noqa: ARG002 - likewise
+        return []
 
     async def trim(self) -> Trimmed:
         now, blocks, receipts = self._clock.now(), 0, 0
