@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import asyncpg
 import pytest
 
-from forebay.log.postgres.database import HELD_MAX, Database
+from forebay.log.postgres.database import HELD_MAX, Database, in_our_words
 from forebay.model import Unavailable
 
 if TYPE_CHECKING:
@@ -98,3 +98,28 @@ async def test_closing_closes_what_lies_there(database: Database, postgres_dsn: 
         await other.close()
     with pytest.raises(Unavailable):
         await pid(database)
+
+
+CLOSED = "unable to perform operation on <TCPTransport closed=True reading=False 0x5>; the handler is closed"
+"""What uvloop says of a connection that was reset, when it is written to."""
+
+
+async def test_a_connection_that_was_reset_before_it_was_written_to_is_unavailable(
+    database: Database,
+) -> None:
+    lost = 0
+
+    async def lose() -> None:
+        nonlocal lost
+        async with database.connection() as connection:
+            lost = await pid_of(connection)
+            raise RuntimeError(CLOSED)
+
+    with pytest.raises(Unavailable, match="the handler is closed"):
+        await lose()
+    assert await pid(database) != lost  # nobody gets that one again
+
+
+def test_other_faults_of_ours_are_not_laid_at_its_door() -> None:
+    with pytest.raises(RuntimeError, match="a bug"), in_our_words():
+        raise RuntimeError("a bug")

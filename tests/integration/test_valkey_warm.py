@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import socket
+import struct
 import sys
 import time
 from collections.abc import AsyncIterator, Collection, Iterator
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, contextmanager, suppress
+from threading import Thread
 
 import pytest
 import redis.asyncio
+import uvloop
 
 from forebay.model import Misconfigured, Unavailable
-from forebay.warm.seam import EpochLost
+from forebay.warm.seam import EpochLost, WarmAway
 from forebay.warm.valkey import ValkeyWarm
 from forebay.warm.values import Shelf
 from tests.awake import Awake
@@ -219,6 +223,40 @@ async def test_cut_connections_are_replaced(valkey_server: ValkeyServer) -> None
             except Unavailable:
                 continue
         assert texts(found) == ["1/3", "1/4"]
+
+
+@contextmanager
+def resetting() -> Iterator[int]:
+    """Give the port of a server in another thread that resets every connection at once."""
+
+    def reset() -> None:
+        with suppress(OSError):  # it is over
+            while True:
+                connection, _ = listening.accept()
+                connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+                connection.close()
+
+    with socket.create_server(("127.0.0.1", 0)) as listening:
+        thread = Thread(target=reset)
+        thread.start()
+        try:
+            yield listening.getsockname()[1]
+        finally:
+            listening.shutdown(socket.SHUT_RDWR)
+            thread.join()
+
+
+def test_connections_that_are_reset_are_a_tier_that_is_away_on_uvloop_too() -> None:
+    async def talk(port: int) -> None:
+        async with ValkeyWarm(f"redis://127.0.0.1:{port}/0") as warm:
+            for _ in range(300):
+                with pytest.raises(WarmAway):
+                    await warm.epoch(PLAIN)
+                with pytest.raises(WarmAway):
+                    await warm.announce(1)
+
+    with resetting() as port:
+        uvloop.run(talk(port))
 
 
 async def test_a_server_without_memory_takes_no_more_but_lets_go(own_valkey: ValkeyServer) -> None:

@@ -127,8 +127,8 @@ class HttpServer:
                 await asyncio.sleep(_AGAIN_SECONDS)
             else:
                 self.context.opened = store
-                self.context.tried.set()
                 await self.context.desk.maintenance.look()
+                self.context.tried.set()  # until now pushes would have been held back
                 self.ready.set()
                 return
 

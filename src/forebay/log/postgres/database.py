@@ -61,6 +61,7 @@ _REFUSED = (
     asyncpg.ClientConfigurationError,
 )
 _BROKEN = (OSError, asyncio.TimeoutError, asyncpg.InterfaceError, asyncpg.InternalClientError)
+_CLOSED: Final = "the handler is closed"
 _AWAY = (
     *_BROKEN,
     asyncpg.PostgresConnectionError,
@@ -144,7 +145,7 @@ class Database:
             self._in_use.add(connection)
             try:
                 yield connection
-            except (*_BROKEN, asyncio.CancelledError):
+            except (*_BROKEN, RuntimeError, asyncio.CancelledError):
                 # In what state it is, nobody knows; and to ask a server that is away takes long.
                 _cut(connection)
                 raise
@@ -198,9 +199,12 @@ def in_our_words() -> Iterator[None]:
             text, hint="grant CREATE on the database, and all on its schema forebay"
         ) from error
     except _AWAY as error:
-        text = f"PostgreSQL is away: {str(error) or type(error).__name__}"
-        hint = "try again with the same id: whether it was written is not known"
-        raise Unavailable(text, hint=hint, retry_after_seconds=1.0) from error
+        raise _away(error) from error
+    except RuntimeError as error:
+        # uvloop's word for a connection that was reset, where asyncpg writes to it before it has heard.
+        if _CLOSED not in str(error):
+            raise
+        raise _away(error) from error
     except asyncpg.DataError as error:
         raise Rejected(f"PostgreSQL can't store this: {error}", hint="check the values") from error
     except asyncpg.PostgresError as error:
@@ -220,6 +224,12 @@ def _is_lost(connection: Connection) -> bool:
         return connection.is_closed()
     except asyncpg.InterfaceError:  # the pool has noticed first, and has it back
         return True
+
+
+def _away(error: Exception) -> Unavailable:
+    text = f"PostgreSQL is away: {str(error) or type(error).__name__}"
+    hint = "try again with the same id: whether it was written is not known"
+    return Unavailable(text, hint=hint, retry_after_seconds=1.0)
 
 
 async def _leave(_connection: Connection) -> None:

@@ -130,7 +130,7 @@ class Server:
             try:
                 async with asyncio.timeout(self._seconds):
                     return await self._client.execute_command(*words)
-            except self._redis.exceptions.ConnectionError:
+            except (self._redis.exceptions.ConnectionError, RuntimeError):
                 # Those that lie idle were most likely lost with this one: they shall fail nobody else.
                 await self._hang_up_idle()
                 raise
@@ -199,7 +199,8 @@ class Server:
                     f"a part is missing of what Valkey at {self.place} had", hint="fill it again"
                 ) from None
             raise AssertionError(f"a script failed: {error}") from error
-        except OSError as error:
+        except (OSError, RuntimeError) as error:
+            # uvloop raises RuntimeError where a connection is written to that was reset before.
             raise self._unavailable(f"is out of reach ({_first_line(error)})") from None
         except (EpochLost, WarmAway):
             raise
