@@ -232,17 +232,17 @@ def resetting() -> Iterator[int]:
     def reset() -> None:
         with suppress(OSError):  # it is over
             while True:
-                connection, _ = listening.accept()
+                connection, _ = door.accept()
                 connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
                 connection.close()
 
-    with socket.create_server(("127.0.0.1", 0)) as listening:
+    with socket.create_server(("127.0.0.1", 0)) as door:
         thread = Thread(target=reset)
         thread.start()
         try:
-            yield listening.getsockname()[1]
+            yield door.getsockname()[1]
         finally:
-            listening.shutdown(socket.SHUT_RDWR)
+            door.shutdown(socket.SHUT_RDWR)
             thread.join()
 
 

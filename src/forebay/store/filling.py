@@ -44,6 +44,8 @@ HOG_SHARE: Final = 0.5
 LATE_SECONDS: Final = 30.0
 """So long after the log was away a shared shelf's doubt is left alone: what isn't on the shelf may have been
 settled by another server, which has not told the log yet."""
+NOTED_STEP: Final = 200
+"""About so many messages that were only noted are brought at once."""
 NEVER: Final = 1e9
 """Seconds that nobody is silent for."""
 NO_TIME: Final = (1 << 62) - 1
@@ -295,8 +297,16 @@ class _Work:
             await self._offer(claimed)
 
     async def _bring_noted(self) -> None:
-        shelf = self._tier.shelf
-        await self._unnote(await self._tier.warm.noted(shelf, self._fill, self._room, self._hogs))
+        """Bring what was noted, step by step.
+
+        A fill that takes too long goes on at another server. What is on the shelf by then stays there: a slow
+        log delays it, and doesn't undo it every time.
+        """
+        shelf, warm = self._tier.shelf, self._tier.warm
+        while self._room > 0:
+            found = await warm.noted(shelf, self._fill, min(self._room, NOTED_STEP), self._hogs)
+            if not found or not await self._unnote(found):
+                return
 
     async def _unnote(self, noted: Sequence[Parcel]) -> bool:
         """Bring the bodies of what was noted; tells whether all of it is on the shelf."""

@@ -10,6 +10,7 @@ import asyncio
 import pytest
 
 from forebay.model import LeaseLost
+from forebay.store import filling
 from forebay.store.seam import Store
 from forebay.store.store import LogStore
 from forebay.store.values import Task
@@ -166,3 +167,34 @@ async def test_what_is_released_without_the_tier_reaches_other_servers(
     assert sorted(await drain(second, 10)) == list(range(10))
     with pytest.raises(LeaseLost):
         await first.done_task(held)
+
+
+async def test_fills_that_take_too_long_get_on_all_the_same(
+    shared_rig: StoreRig, servers: list[LogStore], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first, _ = servers
+    await first.create_queue("orders", {"in_memory_queue_bytes": 1 << 20, "visibility_seconds": 3_600})
+    await first.get_task("orders")
+    await put_many(first, 300)
+    monkeypatch.setattr(filling, "NOTED_STEP", 1)
+    read, reads = first.log.read, 0
+    tier = window_of(first).tiers.active
+
+    async def slow(*args: object, **options: object) -> object:
+        """Take so long, every other time, that another server begins to fill."""
+        nonlocal reads
+        reads += 1
+        if reads % 2 == 0:
+            shared_rig.clock.advance(seconds=4)
+            await tier.warm.begin(tier.shelf, tier.epoch or "")
+        return await read(*args, **options)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(first.log, "read", slow)
+    seen: list[int] = []
+    for _ in range(100):
+        shared_rig.clock.advance(seconds=4)
+        tasks = await first.get_task("orders", 50)
+        await first.done_task(tasks)
+        seen += numbers(tasks)
+    assert sorted(seen) == list(range(300))
+    assert reads > 20
