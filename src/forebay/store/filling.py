@@ -10,14 +10,16 @@ that breaks off leaves a doubt behind, and the next one looks for claims that ne
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Collection, Sequence
+from itertools import islice
 from time import monotonic
 from typing import Final, TypeVar
 
 import msgspec
 
 from forebay.log.seam import Log, LogAway
-from forebay.log.values import Claim, Claimed, Group, Queue, Room, Settlement
+from forebay.log.values import Claim, Claimed, Group, Queue, Room, Settlement, StoredBlock
 from forebay.model import Block, Clock, Flow, mint, sequence_of
 from forebay.store.handing import wanted_of
 from forebay.store.settling import withdrawal_of
@@ -46,6 +48,11 @@ LATE_SECONDS: Final = 30.0
 settled by another server, which has not told the log yet."""
 NOTED_STEP: Final = 200
 """About so many messages that were only noted are brought at once."""
+READ_MESSAGES: Final = 1_000
+"""At most so many messages are read at once to bring what was noted."""
+READ_BYTES: Final = 8 << 20
+READ_GAP_MESSAGES: Final = 16
+"""Noted messages that lie further apart are not read together."""
 NEVER: Final = 1e9
 """Seconds that nobody is silent for."""
 NO_TIME: Final = (1 << 62) - 1
@@ -310,8 +317,7 @@ class _Work:
 
     async def _unnote(self, noted: Sequence[Parcel]) -> bool:
         """Bring the bodies of what was noted; tells whether all of it is on the shelf."""
-        blocks: dict[int, Block] = {}
-        parcels = []
+        fitting = []
         for parcel in noted:
             too_large = len(parcel) > 1 and parcel.size > self._tier.shelf.bytes_max
             if too_large or len(parcel) > self._tier.shelf.messages_max:
@@ -320,24 +326,39 @@ class _Work:
                     break
                 await self._tier.renew()
                 raise EpochLost("what was noted no longer fits on the shelf", hint="fill again")
-            if parcel.claim not in blocks:
-                blocks[parcel.claim] = await self._read_claim(parcel)
+            fitting.append(parcel)
+        blocks = await self._read_claims(fitting)
+        parcels = []
+        for parcel in fitting:
             part = pick(blocks[parcel.claim], 0, parcel.offsets)
             parcels.append(msgspec.structs.replace(parcel, block=part))
             self._count_noted(parcel.flow, -1)
         return await self._put(parcels) and len(parcels) == len(noted)
 
-    async def _read_claim(self, parcel: Parcel) -> Block:
-        """The messages of the claim that a parcel was cut from."""
-        first = sequence_of(parcel.first)
-        found = await self._log.read(self._filler.queue, first, messages=1)
-        if not found or not found[0].first <= parcel.first <= found[0].last:
-            # Dropped by retention, or a dead letter with a body of its own: the log knows what to do.
-            await self._tier.renew()
-            raise EpochLost("a block that was noted is no longer kept", hint="fill again")
-        stored = found[0]
-        begin = parcel.first - stored.first
-        return stored.decode(self._filler.queue.name).slice(begin, begin + parcel.count)
+    async def _read_claims(self, parcels: Sequence[Parcel]) -> dict[int, Block]:
+        """The messages of the claims that parcels were cut from, by claim.
+
+        Many small blocks are noted at a time: those that lie together are read together.
+        """
+        claims = {parcel.claim: parcel for parcel in parcels}
+        wanted = sorted(claims.values(), key=lambda parcel: parcel.first)
+        blocks: dict[int, Block] = {}
+        stored: deque[StoredBlock] = deque()
+        for place, parcel in enumerate(wanted):
+            while stored and stored[0].last < parcel.first:
+                stored.popleft()
+            if not stored:
+                first, messages = sequence_of(parcel.first), _reach(wanted, place)
+                page = await self._log.read(self._filler.queue, first, messages=messages, bytes=READ_BYTES)
+                stored.extend(page)
+            if not stored or stored[0].first > parcel.first:
+                # Dropped by retention, or a dead letter with a body of its own: the log knows what to do.
+                await self._tier.renew()
+                raise EpochLost("a block that was noted is no longer kept", hint="fill again")
+            begin = parcel.first - stored[0].first
+            block = stored[0].decode(self._filler.queue.name)
+            blocks[parcel.claim] = block.slice(begin, begin + parcel.count)
+        return blocks
 
     def _is_due(self) -> bool:
         return self._room > 0 and (self._next_due_at is None or self._next_due_at <= self._filler.clock.now())
@@ -436,6 +457,17 @@ class _Work:
         self._noted[flow] = self._noted.get(flow, 0) + change
         if not self._noted[flow]:
             del self._noted[flow]
+
+
+def _reach(parcels: Sequence[Parcel], place: int) -> int:
+    """How many messages to read from the one at a place on, to get those that lie close behind it, too."""
+    first = parcels[place].first
+    end = first + parcels[place].count
+    for parcel in islice(parcels, place + 1, None):
+        if parcel.first - end > READ_GAP_MESSAGES or parcel.first + parcel.count - first > READ_MESSAGES:
+            break
+        end = max(end, parcel.first + parcel.count)
+    return end - first
 
 
 async def _end_in_doubt(tier: Tier, fill: Fill) -> None:
