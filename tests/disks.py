@@ -80,6 +80,8 @@ class _Open:
 
 
 class _Lock:
+    identity = "0123456789abcdef"
+
     def __init__(self, disk: "SimulatedDisk") -> None:
         self._disk = disk
 

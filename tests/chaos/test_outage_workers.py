@@ -114,7 +114,7 @@ class Worker:
             await self._settle(how, pairs)
 
     async def _settle(self, how: str, pairs: Sequence[tuple[Task, Handed]]) -> None:
-        calls: dict[str, Callable[[list[Task]], Awaitable[None]]] = {
+        calls: dict[str, Callable[[list[Task]], Awaitable[object]]] = {
             "done": self._client.done_task,
             "retry": self._client.retry_task,
             "release": self._client.release,

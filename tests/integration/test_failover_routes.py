@@ -19,9 +19,10 @@ from prometheus_client.parser import text_string_to_metric_families
 from forebay.client import Client
 from forebay.failover.failover import Failover
 from forebay.failover.status import SpoolStatus
-from forebay.log.values import Appended, Where
-from forebay.model import Block, Message, Unavailable, encode
+from forebay.log.values import Appended, Receipt, Where
+from forebay.model import Block, LeaseLost, Message, Unavailable, encode
 from forebay.store.store import LogStore
+from forebay.wire.leases import lease_text
 from tests.integration.client.serving import Server
 from tests.integration.http_wire import Answer, ask
 
@@ -106,6 +107,50 @@ def hang(served: Served) -> list[str]:
 
     served.server.store.queues = queues  # type: ignore[method-assign]
     return asked
+
+
+# Outcomes
+
+
+async def test_the_answer_to_an_outcome_says_where_it_is(
+    served: Served, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    store = served.server.store
+    await store.put_task("orders", *[b"x"] * 5)
+    tasks = await store.get_task("orders", 5)
+    forms = [{"id": str(task.id), "lease": lease_text(task.lease)} for task in tasks]
+    final = await served.ask("POST", "/v1/done", {"tasks": forms[:1]})
+    assert (final.status, final.json()) == (200, {"settled": 1, "durable": "log"})
+    commit = store.log.commit
+
+    async def spooled(*args: Any, **options: Any) -> Receipt:
+        return msgspec.structs.replace(await commit(*args, **options), where="spool")
+
+    monkeypatch.setattr(store.log, "commit", spooled)
+    verbs: list[tuple[str, dict[str, str]]] = [("done", {}), ("retry", {}), ("bury", {"reason": "broken"})]
+    for form, (verb, more) in zip(forms[1:4], verbs, strict=True):
+        answer = await served.ask("POST", f"/v1/{verb}", {"tasks": [form], **more})
+        assert (answer.status, answer.json()) == (200, {"settled": 1, "durable": "spool"})
+    lost = await served.ask("POST", "/v1/settle", {"done": [forms[0], forms[4]]})
+    assert (lost.status, lost.json()["lost"], lost.json()["durable"]) == (409, [forms[0]["id"]], "spool")
+
+
+async def test_a_client_is_told_where_an_outcome_is(served: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    store = served.server.store
+    await store.put_task("orders", *[b"x"] * 3)
+    async with Client(served.server.url) as client:
+        tasks = await client.get_task("orders", 3)
+        assert await client.done_task(tasks[:1]) == "log"
+        commit = store.log.commit
+
+        async def spooled(*args: Any, **options: Any) -> Receipt:
+            return msgspec.structs.replace(await commit(*args, **options), where="spool")
+
+        monkeypatch.setattr(store.log, "commit", spooled)
+        assert await client.done_task(tasks[1:2]) == "spool"
+        with pytest.raises(LeaseLost) as raised:
+            await client.settle(done=tasks[1:])
+        assert (list(raised.value.ids), raised.value.is_spooled) == ([tasks[1].id], True)
 
 
 # Health

@@ -510,5 +510,5 @@ def test_a_task_is_done_once(open_port: int) -> None:
     (task,) = ask(open_port, "POST", "/v1/queues/work/take", {"wait_seconds": 5}).json()["tasks"]
     assert task["payload"] == {"n": 1}
     ticket = {"tasks": [{"id": task["id"], "lease": task["lease"]}]}
-    assert ask(open_port, "POST", "/v1/done", ticket).json() == {"settled": 1}
+    assert ask(open_port, "POST", "/v1/done", ticket).json() == {"settled": 1, "durable": "log"}
     assert ask(open_port, "POST", "/v1/done", ticket).problem(409)["lost"] == [task["id"]]

@@ -127,7 +127,7 @@ def test_a_lease_of_another_queue_is_not_settled(guarded: Guarded, verb: str) ->
     if verb == "settle":
         body = {"done": [own], "release": [foreign]}
     guarded.ask(guarded.some, "POST", f"/v1/{verb}", body).problem(403)
-    assert guarded.admin("POST", "/v1/done", {"tasks": [own, foreign]}) == {"settled": 2}
+    assert guarded.admin("POST", "/v1/done", {"tasks": [own, foreign]}) == {"settled": 2, "durable": "log"}
 
 
 def test_a_worker_reports_on_queues_of_its_key_only(guarded: Guarded) -> None:

@@ -91,6 +91,11 @@ class Speaker:
         return str(group["state"])
 
 
+def settled(count: int) -> dict[str, object]:
+    """The answer to so many outcomes."""
+    return {"settled": count, "durable": "log"}
+
+
 def ticket(task: dict[str, Any], **more: Any) -> dict[str, Any]:
     """What settles a task."""
     return {"id": task["id"], "lease": task["lease"], **more}
@@ -118,7 +123,10 @@ def test_tasks_are_taken_and_done(speaker: Speaker) -> None:
     assert [(int(task["id"]), task["payload"]) for task in tasks] == list(
         zip(ids, ({"n": 1}, [2], None), strict=True)
     )
-    assert speaker.post("/v1/done", {"tasks": [ticket(task) for task in tasks]}) == {"settled": 3}
+    assert speaker.post("/v1/done", {"tasks": [ticket(task) for task in tasks]}) == {
+        "settled": 3,
+        "durable": "log",
+    }
     assert {speaker.state(id) for id in ids} == {"done"}
     lost = speaker.answer("POST", "/v1/done", {"tasks": [ticket(tasks[0])]}).problem(409)
     assert lost["lost"] == [str(ids[0])]
@@ -139,17 +147,23 @@ def test_a_retry_comes_back_at_once_and_one_with_a_delay_later(speaker: Speaker)
     now, later, timed = speaker.take(3)
     soon = SystemClock().now() + 3_600_000_000
     retries = [ticket(now), ticket(later, delay_seconds=3600), ticket(timed, start_time=soon)]
-    assert speaker.post("/v1/retry", {"tasks": retries}) == {"settled": 3}
+    assert speaker.post("/v1/retry", {"tasks": retries}) == settled(3)
     (again,) = speaker.take(3)
     assert (int(again["id"]), again["attempts"]) == (ids[0], 1)
     assert [speaker.state(id) for id in ids] == ["leased", "delayed", "delayed"]
-    assert speaker.post("/v1/retry", {"tasks": [ticket(again)], "delay_seconds": 3600}) == {"settled": 1}
+    assert speaker.post("/v1/retry", {"tasks": [ticket(again)], "delay_seconds": 3600}) == {
+        "settled": 1,
+        "durable": "log",
+    }
     assert speaker.state(ids[0]) == "delayed"
 
 
 def test_a_release_counts_no_attempt(speaker: Speaker) -> None:
     speaker.push(1)
-    assert speaker.post("/v1/release", {"tasks": [ticket(*speaker.take())]}) == {"settled": 1}
+    assert speaker.post("/v1/release", {"tasks": [ticket(*speaker.take())]}) == {
+        "settled": 1,
+        "durable": "log",
+    }
     (again,) = speaker.take()
     assert again["attempts"] == 0
 
@@ -176,7 +190,7 @@ def test_several_outcomes_are_one_write(speaker: Speaker) -> None:
     ids = speaker.push(*range(4))
     done, retried, buried, released = map(ticket, speaker.take(4))
     body = {"done": [done], "retry": [{**retried, "delay_seconds": 3600}], "bury": [buried], "reason": "bad"}
-    assert speaker.post("/v1/settle", {**body, "release": [released]}) == {"settled": 4}
+    assert speaker.post("/v1/settle", {**body, "release": [released]}) == settled(4)
     assert [speaker.state(id) for id in ids[:3]] == ["done", "delayed", "dead"]
     (again,) = speaker.take(4)
     assert (int(again["id"]), again["attempts"]) == (ids[3], 0)
@@ -185,7 +199,10 @@ def test_several_outcomes_are_one_write(speaker: Speaker) -> None:
 def test_dead_letters_are_listed_redriven_purged_and_brought_back(speaker: Speaker) -> None:
     ids = speaker.push("a", "b", "c")
     buried = [ticket(task) for task in speaker.take(3)]
-    assert speaker.post("/v1/bury", {"tasks": buried, "reason": "no address"}) == {"settled": 3}
+    assert speaker.post("/v1/bury", {"tasks": buried, "reason": "no address"}) == {
+        "settled": 3,
+        "durable": "log",
+    }
     letters = speaker.listed(speaker.ask("GET", f"{speaker.path}/dead?limit=2"), "letters")
     name = "message_id" if speaker.packed else "id"
     assert [(int(letter[name]), letter["reason"]) for letter in letters] == [

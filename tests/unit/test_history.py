@@ -190,7 +190,7 @@ class Simulation:
         return found
 
     async def _settle(self, task: Task, handed: Handed, how: str) -> None:
-        calls: dict[str, Callable[[list[Task]], Awaitable[None]]] = {
+        calls: dict[str, Callable[[list[Task]], Awaitable[object]]] = {
             "done": self.store.done_task,
             "retry": self.store.retry_task,
             "release": self.store.release,

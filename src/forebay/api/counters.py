@@ -130,6 +130,8 @@ def _spooled(status: SpoolStatus) -> Iterator[Metric]:
     counts = {
         "forebay_spool_flushed": ("Messages that came from the spool to the log.", status.flushed),
         "forebay_outages": ("How often the log was lost.", status.outages),
+        "forebay_spool_settled": ("Outcomes that were answered while the log was away.", status.settled),
+        "forebay_spool_late": ("Tasks whose spooled outcome came to the log too late.", status.late),
     }
     for name, (text, value) in counts.items():
         yield CounterMetricFamily(name, text, value=value)

@@ -84,8 +84,8 @@ ANSWERS: Final[dict[tuple[str, str], Any]] = {
     },
     ("POST", "/v1/take"): _TASKS,
     ("POST", "/v1/queues/{queue}/take"): _TASKS,
-    ("POST", "/v1/done"): {"settled": 1},
-    ("POST", "/v1/settle"): {"settled": 1},
+    ("POST", "/v1/done"): {"settled": 1, "durable": "log"},
+    ("POST", "/v1/settle"): {"settled": 1, "durable": "log"},
     ("PUT", "/v1/workers/{worker}/report"): {
         "instructions": {"manager": "machine:5-c0ffee", "processors": {"orders": 3}}
     },

@@ -111,10 +111,11 @@ def open_embedded(
     limits: Limits | None = None,
     worker: str | None = None,
     guard: Callable[[Log], Log] | None = None,
+    spool: str = "",
 ) -> LogStore:
     """The store that works a log and a warm tier in this process, to be entered with `async with`.
 
-    `guard` puts something before the log, such as `Failover.guard`.
+    `guard` puts something before the log, such as `Failover.guard`; `spool` is the identity of its spool.
     """
     if is_server(url):
         text = "a server's log is not worked on by another store"
@@ -126,7 +127,8 @@ def open_embedded(
     address = warm if warm is not None else found
     tier = _valkey_warm(address, clock) if address is not None else None
     log = open_log(url, clock=clock, limits=limits)
-    return LogStore(log if guard is None else guard(log), tier, clock=clock, settings=settings, worker=worker)
+    before = log if guard is None else guard(log)
+    return LogStore(before, tier, clock=clock, settings=settings, worker=worker, spool=spool)
 
 
 def split_warm(url: str) -> tuple[str, str | None]:

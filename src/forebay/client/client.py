@@ -34,6 +34,7 @@ from forebay.log.values import (
     Append,
     Appended,
     DeadLetter,
+    Durable,
     Group,
     Position,
     Queue,
@@ -88,7 +89,7 @@ from forebay.store.values import (
     Whereabouts,
 )
 from forebay.store.waiting import names_of
-from forebay.wire.forms import Deleted, Push, Queues, Settled, Staged
+from forebay.wire.forms import Deleted, Extended, Push, Queues, Settled, Staged
 from forebay.wire.media import BLOCK
 from forebay.work.board import Board, Crew, Instructions, Lead, Orders, Told
 from forebay.work.values import WorkerReport
@@ -359,9 +360,12 @@ class Client:
                 await asyncio.sleep(pause_seconds(attempt, random()))  # noqa: S311 - it only spreads
                 attempt += 1
 
-    async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
-        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
-        await self.settle(done=tasks)
+    async def done_task(self, tasks: Iterable[Task | Ticket]) -> Durable:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done.
+
+        Returns where that is known: see `settle`.
+        """
+        return await self.settle(done=tasks)
 
     async def retry_task(
         self,
@@ -369,21 +373,22 @@ class Client:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> None:
+    ) -> Durable:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
         begins, seconds = checked_begin(start_time, delay)
         tickets = _retries(tasks)
         form = {"tasks": tickets, "start_time": begins, "delay_seconds": seconds}
         if tickets:
-            await self._settle("/v1/retry", form, {})
+            return await self._settle("/v1/retry", form, {})
+        return "log"
 
-    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
+    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
-        await self.settle(bury=tasks, reason=reason)
+        return await self.settle(bury=tasks, reason=reason)
 
-    async def release(self, tasks: Iterable[Task | Ticket]) -> None:
+    async def release(self, tasks: Iterable[Task | Ticket]) -> Durable:
         """Tasks go back unused, and count no attempt."""
-        await self.settle(release=tasks)
+        return await self.settle(release=tasks)
 
     async def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
         """Keep tasks for so many seconds from now (else for the visibility timeout).
@@ -394,7 +399,7 @@ class Client:
         tickets, asked = _tickets(list(tasks)), checked_seconds(seconds)
         if tickets:
             form = {"tasks": tickets, "seconds": asked}
-            await self._send("POST", "/v1/extend", Settled, form)
+            await self._send("POST", "/v1/extend", Extended, form)
 
     async def settle(
         self,
@@ -404,29 +409,31 @@ class Client:
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
-    ) -> None:
+    ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
-        What is buried has the reason given here; a `Burial` is rejected.
+        What is buried has the reason given here; a `Burial` is rejected. Returns where the outcomes are: in
+        the log, and final, or, while the log is away, in the spool of the server.
         """
         finished, buried = list(done), _for_one_reason(bury)
         reason = check_reason(reason)
-        form = {
+        form: dict[str, Any] = {
             "done": _tickets(finished),
             "retry": _retries(retry),
             "bury": _tickets(buried),
             "release": _tickets(list(release)),
         }
         if any(form.values()):
-            await self._settle("/v1/settle", {**form, "reason": reason}, endings_of(finished, buried))
+            form["reason"] = reason
+            return await self._settle("/v1/settle", form, endings_of(finished, buried))
+        return "log"
 
-    async def _settle(self, path: str, form: dict[str, Any], endings: dict[int, Ending]) -> None:
+    async def _settle(self, path: str, form: dict[str, Any], endings: dict[int, Ending]) -> Durable:
         """Settle. Leases that were lost to an attempt of our own, whose answer was lost, are not lost."""
         reply = await self._caller.ask(Ask("POST", path, _pack(form)))
         error = reply.error
         if not isinstance(error, LeaseLost) or not reply.in_doubt:
-            _value(reply, Settled)
-            return
+            return _value(reply, Settled).durable
         doubtful = {id: endings[id] for id in error.ids if id in endings}
         looked_at = dict(list(doubtful.items())[:LOOKED_AT_MAX])
         try:
@@ -437,6 +444,7 @@ class Client:
         if unseen:
             raise unknown([*lost, *unseen])
         raise_for_lost(lost)
+        return "spool" if error.is_spooled else "log"
 
     async def _not_ended(self, endings: dict[int, Ending]) -> list[int]:
         """Those tasks that did not end as they were to."""

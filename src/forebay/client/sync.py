@@ -20,6 +20,7 @@ from forebay.log.values import (
     Append,
     Appended,
     DeadLetter,
+    Durable,
     Group,
     Queue,
     Receipt,
@@ -228,8 +229,11 @@ class SyncClient:
             )
         )
 
-    def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
-        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
+    def done_task(self, tasks: Iterable[Task | Ticket]) -> Durable:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done.
+
+        Returns where that is known: see `settle`.
+        """
         return self._thread.run(self._client.done_task(tasks))
 
     def retry_task(
@@ -238,15 +242,15 @@ class SyncClient:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> None:
+    ) -> Durable:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
         return self._thread.run(self._client.retry_task(tasks, start_time=start_time, delay=delay))
 
-    def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
+    def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
         return self._thread.run(self._client.bury(tasks, reason))
 
-    def release(self, tasks: Iterable[Task | Ticket]) -> None:
+    def release(self, tasks: Iterable[Task | Ticket]) -> Durable:
         """Tasks go back unused, and count no attempt."""
         return self._thread.run(self._client.release(tasks))
 
@@ -266,10 +270,14 @@ class SyncClient:
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
-    ) -> None:
+    ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
         What is buried has the reason given here, unless it is a `Burial` with one of its own.
+
+        Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
+        server. From there they come to the log before their tasks are given to others, unless that server is
+        cut off, or down, for 30 seconds.
         """
         return self._thread.run(
             self._client.settle(done=done, retry=retry, bury=bury, release=release, reason=reason)

@@ -197,7 +197,11 @@ class Failover:
     def guard(self, log: Log) -> Log:
         """The log, as whoever works tasks may use it: see `FailoverLog`. Open it instead of the log."""
         guard = FailoverLog(log, self._spool, self.health, seconds=self.settings.attempt_seconds)
-        guard.waiting = self._outcomes_before if self._guard is None else self._guard.waiting
+        guard.waiting = self._outcomes_before
+        if self._guard is not None:
+            guard.waiting, guard.spooled, guard.late = (
+                self._guard.waiting, self._guard.spooled, self._guard.late,
+            )  # fmt: skip
         self._guard = guard
         sink = LogSink(
             log,
@@ -208,6 +212,11 @@ class Failover:
         )
         self.follow(_LogWay(guard, sink))
         return guarded(guard)
+
+    @property
+    def spool_identity(self) -> str:
+        """By which the names of processes say that they have this spool."""
+        return self._spool.identity
 
     def announce_to(self, announce: Callable[[int], Awaitable[None]]) -> None:
         """Tell whoever waits for tasks of a queue when something was replayed to it."""
@@ -585,6 +594,8 @@ class Failover:
             flushed=self._flushed,
             failed=self._failed,
             settlements=0 if self._guard is None else self._guard.waiting,
+            settled=0 if self._guard is None else self._guard.spooled,
+            late=0 if self._guard is None else self._guard.late,
             files=self._spool.file_count,
             bytes=self._spool.bytes,
             queues=queues,

@@ -31,6 +31,7 @@ T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
 PATIENCE: Final = 10
 """How much longer than one write the replay of many may take."""
+SPOOLED: Final = Receipt(where="spool")
 FEW: Final = 100
 """When so many outcomes are left, whoever settles waits for the end."""
 
@@ -84,8 +85,10 @@ class FailoverLog:
         self._none_spooling.set()
         self.waiting = 0
         """Outcomes in the spool."""
+        self.spooled = 0
+        """Outcomes that were spooled since the start."""
         self.late = 0
-        """Outcomes that came too late, since the start."""
+        """Tasks whose outcomes came too late, since the start."""
 
     async def __aenter__(self) -> Self:
         await self._log.__aenter__()
@@ -151,10 +154,10 @@ class FailoverLog:
             # The log was away when they were looked up. If it is back it has to hear of it now: claims may be
             # given back before the spool is looked at.
             return await self._or_spool(
-                lambda: self._settle_nameless(outcome, write_id), outcome, write_id, Receipt()
+                lambda: self._settle_nameless(outcome, write_id), outcome, write_id, SPOOLED
             )
         return await self._or_spool(
-            lambda: self._log.commit(settlements=settlements, id=write_id), outcome, write_id, Receipt()
+            lambda: self._log.commit(settlements=settlements, id=write_id), outcome, write_id, SPOOLED
         )
 
     async def _settle_nameless(self, outcome: Settled, id: bytes) -> Receipt:
@@ -193,6 +196,7 @@ class FailoverLog:
             self._spooling -= 1
             if not self._spooling:
                 self._none_spooling.set()
+        self.spooled += 1
         return True
 
     async def catch_up(self) -> None:
@@ -241,7 +245,7 @@ class FailoverLog:
         late = await self._tell_of(name, sound, seconds)
         if late:
             self.late += late
-            text = "%d outcomes came too late: their tasks were handed out by another server meanwhile"
+            text = "the outcomes of %d tasks came too late: another server handed them out, or settled them"
             logger.warning(text, late)
         return len(sound)
 

@@ -1,8 +1,8 @@
 """What became of tasks while the log was away: as entries of the spool, and from there to the log.
 
 Invariants: an entry that is replayed twice is written once; marks are replayed in the order in which they
-were spooled, and so are settlements; a settlement whose claim somebody else has by then changes nothing, and
-counts; where only some of its messages were settled before, the others are settled.
+were spooled, and so are settlements; where only some of a settlement's messages were settled before, the
+others are settled; what comes after its claim has changed hands is settled if it still can be (`late`).
 """
 
 from __future__ import annotations
@@ -14,11 +14,11 @@ from typing import Final
 
 import msgspec
 
+from forebay.failover.late import named, settle_late
 from forebay.log.seam import Log
 from forebay.log.values import Group, Mark, Settlement
 from forebay.model import Block, Corrupt, UnknownGroup, mint, queue_of
 from forebay.spool.lines import SpooledSettlement, derive_id
-from forebay.store.giving_up import without_start
 from forebay.store.settling import singly
 
 RECALLED_STEP: Final = 16
@@ -72,35 +72,41 @@ async def _settle(log: Log, calls: Sequence[tuple[bytes, tuple[Settlement, ...]]
     """Settle what was settled in several calls, each under its own id."""
     late = 0
     for begin in range(0, len(calls), COMMITS_MAX):
-        several = [
-            (id, settlements, await _with_messages(log, settlements))
-            for id, settlements in calls[begin : begin + COMMITS_MAX]
-        ]
-        late += sum(len(asked) - len(known) for _, asked, known in several)
-        late += sum(await asyncio.gather(*(_commit(log, id, known) for id, _, known in several)))
+        several = [(id, *await _sorted_out(log, told)) for id, told in calls[begin : begin + COMMITS_MAX]]
+        late += sum(await asyncio.gather(*(_commit(log, id, known, lost) for id, known, lost in several)))
     return late
 
 
-async def _commit(log: Log, id: bytes, settlements: Sequence[Settlement]) -> int:
-    """Settle what was settled in one call; how many messages it was too late for."""
-    conflicts = (await log.commit(settlements=settlements, id=id)).conflicts
-    parts = [part for place in conflicts for part in singly(settlements[place])]
-    if not parts:
-        return len(conflicts)
-    return len((await log.commit(settlements=parts, id=derive_id(id, 0))).conflicts)
+async def _commit(log: Log, id: bytes, known: Sequence[Settlement], lost: Sequence[Settlement]) -> int:
+    """Settle what was settled in one call; how many messages it was too late for.
+
+    The claims of `lost` are known to have changed hands.
+    """
+    conflicts = [known[place] for place in (await log.commit(settlements=known, id=id)).conflicts]
+    parts = [part for settlement in conflicts for part in singly(settlement)]
+    if parts:
+        again = await log.commit(settlements=parts, id=derive_id(id, 0))
+        parts = [parts[place] for place in again.conflicts]
+    parts += [part for settlement in lost for part in singly(settlement)]
+    # What was to come back comes back all the same.
+    ended = [part for part in parts if any(part.done) or part.dead]
+    return await settle_late(log, id, ended) if ended else 0
 
 
-async def _with_messages(log: Log, settlements: Sequence[Settlement]) -> Sequence[Settlement]:
-    """The same with the messages of what is dead; those whose claim nobody holds any more are left out."""
+async def _sorted_out(
+    log: Log, settlements: Sequence[Settlement]
+) -> tuple[Sequence[Settlement], Sequence[Settlement]]:
+    """The same with the messages of what is dead; apart, those whose claims nobody holds any more."""
     nameless = [s for s in settlements if any(death.message is None for death in s.dead)]
     if not nameless:
-        return settlements
+        return settlements, ()
     blocks = await _blocks_of(log, nameless)
-    return [
-        _named(s, *blocks[s.group, s.token]) if s in nameless else s
+    known = [
+        named(s, *blocks[s.group, s.token]) if s in nameless else s
         for s in settlements
         if s not in nameless or (s.group, s.token) in blocks
     ]
+    return known, [s for s in nameless if (s.group, s.token) not in blocks]
 
 
 async def _blocks_of(log: Log, settlements: Sequence[Settlement]) -> dict[tuple[int, int], tuple[Block, int]]:
@@ -115,14 +121,3 @@ async def _blocks_of(log: Log, settlements: Sequence[Settlement]) -> dict[tuple[
                 for claim in await log.recall(group, tokens[begin : begin + RECALLED_STEP]):
                     found[number, claim.token] = claim.block.decode(checked=True), claim.block.first
     return found
-
-
-def _named(settlement: Settlement, block: Block, first: int) -> Settlement:
-    begin = settlement.first - first
-    dead = [
-        death
-        if death.message is not None
-        else msgspec.structs.replace(death, message=without_start(block.message(begin + death.offset)))
-        for death in settlement.dead
-    ]
-    return msgspec.structs.replace(settlement, dead=tuple(dead))

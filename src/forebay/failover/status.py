@@ -24,6 +24,10 @@ class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Messages and settlements that were set aside: in the folder `failed`."""
     settlements: int
     """Outcomes that wait for the log."""
+    settled: int = 0
+    """Outcomes that were answered while the log was away, since the start."""
+    late: int = 0
+    """Tasks whose outcome came to the log too late, and lost: others had settled them, or had them."""
     files: int
     bytes: int
     """What the files take on disk."""

@@ -126,6 +126,10 @@ Where = Literal["log", "spool", "buffered"]
 """Where messages are: in the log, on local disk on their way to it, or in memory, if that was asked for."""
 
 
+Durable = Literal["log", "spool"]
+"""Where an outcome is: in the log, and final, or on local disk on its way to it."""
+
+
 class Appended(msgspec.Struct, frozen=True):
     """Where the messages of one block are now.
 
@@ -249,6 +253,8 @@ class Receipt(msgspec.Struct, frozen=True):
     appended: Sequence[Appended] = ()
     conflicts: Sequence[int] = ()
     """Indexes of the settlements that changed nothing: their claim is no longer held, or was settled."""
+    where: Durable = "log"
+    """In the spool it is not known yet which settlements conflict."""
 
     def raise_for_conflicts(self) -> None:
         """Raise Conflict when a settlement came too late."""

@@ -124,15 +124,23 @@ class LeaseLost(Conflict):
     """The lease has expired or its token is stale: the message belongs to another worker.
 
     `ids` are the messages that it was about. `in_doubt`: an earlier attempt of the same call may have settled
-    some of them, and nobody could be asked.
+    some of them, and nobody could be asked. `is_spooled`: what was said of the others of the same call waits
+    in a spool for the log.
     """
 
     def __init__(
-        self, message: str, *, hint: str | None = None, ids: Sequence[int] = (), in_doubt: bool = False
+        self,
+        message: str,
+        *,
+        hint: str | None = None,
+        ids: Sequence[int] = (),
+        in_doubt: bool = False,
+        is_spooled: bool = False,
     ) -> None:
         super().__init__(message, hint=hint)
         self.ids = ids
         self.in_doubt = in_doubt
+        self.is_spooled = is_spooled
 
 
 class Corrupt(ForebayError):

@@ -10,13 +10,18 @@ as they were at the last `sync_folder` of their folder, and any part of what was
 import errno
 import fcntl
 import os
+import re
+import secrets
 import shutil
+from contextlib import suppress
 from pathlib import Path
 from typing import Final, Protocol
 
 from forebay.model import Misconfigured, Unavailable
 
 _LOCK: Final = "lock"
+_IDENTITY_CHARACTERS: Final = 16
+_IDENTITY: Final = re.compile(rb"[0-9a-f]{%d}" % _IDENTITY_CHARACTERS)
 _READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 """A file that can't be written may still be read, as one on the disk of a server that is gone."""
 
@@ -51,6 +56,11 @@ class File(Protocol):
 
 class Lock(Protocol):
     """The folder is ours until this is closed, or the process ends."""
+
+    @property
+    def identity(self) -> str:
+        """A text that no other folder has, the same each time; a new one where it could not be kept."""
+        ...
 
     def close(self) -> None:
         """Let others in."""
@@ -95,6 +105,17 @@ class Disk(Protocol):
     def lock(self) -> Lock:
         """Take the folder for this process; raise `Misconfigured` when another has it."""
         ...
+
+
+class _RealLock:
+    def __init__(self, descriptor: int, identity: str) -> None:
+        self._descriptor = descriptor
+        self.identity = identity
+
+    def close(self) -> None:
+        descriptor, self._descriptor = self._descriptor, -1
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 _sync_data: Final = getattr(os, "fdatasync", os.fsync)
@@ -215,7 +236,20 @@ class RealDisk:
             os.close(descriptor)
             text = f"the spool folder {self.folder} can't be locked: {error.strerror}"
             raise Unavailable(text, hint="keep it on a local file system") from error
-        return _RealFile(descriptor)
+        return _RealLock(descriptor, _identify(descriptor))
+
+
+def _identify(descriptor: int) -> str:
+    """The identity that a file holds; it is given one where it has none."""
+    known = os.pread(descriptor, _IDENTITY_CHARACTERS + 1, 0)
+    if _IDENTITY.fullmatch(known):
+        return known.decode()
+    identity = secrets.token_hex(_IDENTITY_CHARACTERS // 2)
+    with suppress(OSError):  # a disk that is full can still be replayed from
+        os.ftruncate(descriptor, 0)
+        os.pwrite(descriptor, identity.encode(), 0)
+        os.fsync(descriptor)
+    return identity
 
 
 def _sync_folder(path: Path) -> None:

@@ -100,6 +100,11 @@ class Spool:
         """What all files take, with lines that could not be read; the reserve comes on top."""
         return self._usage.bytes
 
+    @property
+    def identity(self) -> str:
+        """Which folder this is; see `Lock.identity`."""
+        return self._lock.identity
+
     async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
         """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""
         await self._writers[prefix].append(entries)

@@ -9,7 +9,7 @@ from typing import Final
 import msgspec
 
 from forebay.log.registry import SECONDS_MAX
-from forebay.log.values import Queue
+from forebay.log.values import Durable, Queue
 from forebay.model import TIME_MAX, LeaseLost, Message, Rejected, check_partition, from_datetime
 
 COUNT_MAX: Final = 10_000
@@ -93,13 +93,17 @@ def _later(task: Message, begins: int | None) -> Message:
     return msgspec.structs.replace(task, start_time=begins) if is_said else task
 
 
-def raise_for_lost(lost: Sequence[int]) -> None:
-    """Raise LeaseLost for tasks that were no longer the caller's, if there are any."""
+def raise_for_lost(lost: Sequence[int], where: Durable = "log") -> None:
+    """Raise LeaseLost for tasks that were no longer the caller's, if there are any.
+
+    The outcomes of the others are there.
+    """
     if lost:
         raise LeaseLost(
             f"{len(lost)} tasks were no longer yours, and nothing was changed about them: {listed(lost)}",
             hint="drop the work; they are handed out again, or were settled before",
             ids=sorted(lost),
+            is_spooled=where == "spool",
         )
 
 

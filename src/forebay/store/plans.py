@@ -5,10 +5,25 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from forebay.log.values import Settlement
+from forebay.log.values import Durable, Settlement
 from forebay.store.settling import withdrawal_of
 from forebay.store.tier import Tier
 from forebay.warm.values import Lease, Leased
+
+
+@dataclass(slots=True)
+class Told:
+    """What became of outcomes that somebody told."""
+
+    lost: list[int] = field(default_factory=list)
+    """The ids of tasks whose lease was lost, about which nothing was changed."""
+    where: Durable = "log"
+    """Where the other outcomes are: in the log only if all of them are."""
+
+    def add(self, other: Told) -> None:
+        """Count both."""
+        self.lost += other.lost
+        self.where = "log" if self.where == other.where == "log" else "spool"
 
 
 @dataclass(slots=True)

@@ -1,7 +1,9 @@
 """Who this process is, so that another one on the same machine can tell when it is gone.
 
 A name says the machine, its boot, the process-id namespace, the process and when it began. Only what
-can be told for certain counts as gone: for everybody else, silence decides.
+can be told for certain counts as gone: for everybody else, silence decides. The name also says which spool
+the process has, if any: outcomes that it answered for may wait there, and whoever has that spool now has
+brought them to the log.
 """
 
 from __future__ import annotations
@@ -15,9 +17,16 @@ _PREFIX = "process"
 _PARTS = 7
 
 
-def process_name() -> str:
-    """A name for this process that nobody else has, nor will have."""
-    return "|".join((_PREFIX, *_place(), str(os.getpid()), _began(os.getpid()) or "", secrets.token_hex(4)))
+def process_name(spool: str = "") -> str:
+    """A name for this process that nobody else has, nor will have; `spool` is the identity of its spool."""
+    chance = f"{secrets.token_hex(4)}.{spool}" if spool else secrets.token_hex(4)
+    return "|".join((_PREFIX, *_place(), str(os.getpid()), _began(os.getpid()) or "", chance))
+
+
+def spool_of(name: str) -> str:
+    """The identity of the spool that a process has; nothing where it has none, or isn't known."""
+    parts = name.split("|")
+    return parts[6].partition(".")[2] if len(parts) >= _PARTS and parts[0] == _PREFIX else ""
 
 
 def is_gone(name: str) -> bool:

@@ -11,13 +11,15 @@ from typing import Final
 from forebay.log.seam import Log
 from forebay.log.values import Owner, Queue
 from forebay.model import Unavailable
-from forebay.store.process import is_gone
+from forebay.store.process import is_gone, spool_of
 from forebay.store.tiers import SECOND
 from forebay.store.window import Window
 from forebay.warm.seam import WarmAway
 
 OWNER_SILENT_SECONDS: Final = 30.0
 """Claims of a process that was not heard of for so long go to others."""
+OWNER_LATE_SECONDS: Final = 15.0
+"""A process that was not heard of for so long before it ended was cut off from the log: three ticks."""
 TICK_SECONDS: Final = 5.0
 SHARED_TICK_SECONDS: Final = 0.5
 """How often the loss of a shared tier is looked for, when nothing else notices it."""
@@ -41,6 +43,7 @@ class Rounds:
     ) -> None:
         self._log = log
         self._name = name
+        self._spool = spool_of(name)
         self._windows = windows
         self._adopt = adopt
         self._let_go = let_go
@@ -99,11 +102,25 @@ class Rounds:
         # While the log was away nobody could say that he lives, and not all notice at once that it is back.
         is_back = monotonic() - self._away_at < OWNER_SILENT_SECONDS
         for owner in owners:
+            if owner.name.startswith(self._name):
+                continue
             silent = not is_back and owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
-            mine = owner.name.startswith(self._name)
-            if not mine and (silent or is_gone(owner.name)):
+            late = is_back or owner.beat_at <= newest - int(OWNER_LATE_SECONDS * SECOND)
+            if silent or self._is_succeeded(owner.name) or self._is_over(owner.name, late=late):
                 await self._log.retire(owner.name)
         return owners
+
+    def _is_succeeded(self, owner: str) -> bool:
+        """Whether an owner had the spool that is ours now: what it had spooled has come to the log."""
+        return bool(self._spool) and spool_of(owner) == self._spool
+
+    def _is_over(self, owner: str, *, late: bool) -> bool:
+        """Whether an owner has ended, and no outcomes of its tasks may still come to the log.
+
+        One that was cut off from the log before may have spooled some: until it counts as silent, whoever
+        starts with that spool can bring them.
+        """
+        return is_gone(owner) and not (late and spool_of(owner))
 
 
 async def _tend(window: Window) -> None:

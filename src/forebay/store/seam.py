@@ -16,6 +16,7 @@ from forebay.log.values import (
     Append,
     Appended,
     DeadLetter,
+    Durable,
     Group,
     Queue,
     Receipt,
@@ -162,8 +163,11 @@ class Store(Protocol):
         """
         ...
 
-    async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
-        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
+    async def done_task(self, tasks: Iterable[Task | Ticket]) -> Durable:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done.
+
+        Returns where that is known: see `settle`.
+        """
         ...
 
     async def retry_task(
@@ -172,15 +176,15 @@ class Store(Protocol):
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> None:
+    ) -> Durable:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
         ...
 
-    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
+    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
         ...
 
-    async def release(self, tasks: Iterable[Task | Ticket]) -> None:
+    async def release(self, tasks: Iterable[Task | Ticket]) -> Durable:
         """Tasks go back unused, and count no attempt."""
         ...
 
@@ -200,10 +204,14 @@ class Store(Protocol):
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
-    ) -> None:
+    ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
         What is buried has the reason given here, unless it is a `Burial` with one of its own.
+
+        Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
+        server. From there they come to the log before their tasks are given to others, unless that server is
+        cut off, or down, for 30 seconds.
         """
         ...
 

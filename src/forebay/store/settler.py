@@ -11,13 +11,13 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iter
 from contextlib import suppress
 from typing import Final
 
-from forebay.log.seam import Log, LogAway
+from forebay.log.seam import Log, LogAway, Unchecked
 from forebay.log.values import Claim, Group, Mark, QueueSettings, Settlement
 from forebay.model import Clock, Message, Unavailable, UnknownGroup, bitmap, mint
 from forebay.store.elsewhere import ASKED_STEP, late_of, rest_of, tickets_of, without_body
 from forebay.store.giving_up import without_start
 from forebay.store.handing import lost_of, unmark, wanted_of
-from forebay.store.plans import Plan
+from forebay.store.plans import Plan, Told
 from forebay.store.settling import Verdict, expiry_of, nameless, settlement_of, singly, withdrawal_of
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
@@ -79,18 +79,18 @@ class Settler:
         """The epoch of leases that no shelf of ours gave out. Nobody can guess it."""
         self._noticed = 0
 
-    async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
-        """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
-        lost: list[int] = []
+    async def settle(self, verdicts: Mapping[Lease, Verdict]) -> Told:
+        """Record outcomes."""
+        told = Told()
         if not self.settings.ordered:
             unused = {lease: sorted(set(v.released)) for lease, v in verdicts.items() if v.released}
             if unused:
-                lost.extend(await self._release(unused))
+                told.add(await self._release(unused))
                 verdicts = {lease: v.without_released() for lease, v in verdicts.items()}
                 verdicts = {lease: v for lease, v in verdicts.items() if v.offsets()}
         for tier, mine in self._tiers.split(verdicts):
-            lost.extend(await self._settle(tier, mine))
-        return lost
+            told.add(await self._settle(tier, mine))
+        return told
 
     async def expire(self, tier: Tier) -> None:
         """Bring back what was leased for too long: an attempt more, or a dead letter."""
@@ -217,9 +217,12 @@ class Settler:
             await self._tiers.own.open()
             await self._tiers.own.beat()
 
-    async def _settle(self, tier: Tier, verdicts: Mapping[Lease, Verdict]) -> list[int]:
+    async def _settle(self, tier: Tier, verdicts: Mapping[Lease, Verdict]) -> Told:
         plan = await self._plan(tier, verdicts, self._recall_or_wait)
-        return [*plan.lost, *(await self._commit(plan) if plan.held else ())]
+        told = Told(list(plan.lost))
+        if plan.held:
+            told.add(await self._commit(plan))
+        return told
 
     async def _plan(self, tier: Tier, verdicts: Mapping[Lease, Verdict], recall: _Recall) -> Plan:
         wanted = {lease: v.offsets() for lease, v in verdicts.items()}
@@ -292,8 +295,8 @@ class Settler:
         """What a shelf of ours may hold."""
         return {lease: offsets for lease, offsets in wanted.items() if lease.epoch != self._elsewhere}
 
-    async def _commit(self, plan: Plan) -> list[int]:
-        """Carry out a plan; returns the ids of tasks that came too late. The others are settled."""
+    async def _commit(self, plan: Plan) -> Told:
+        """Carry out a plan."""
         try:
             await self.take_along(plan)
             everything = plan.told()
@@ -307,7 +310,7 @@ class Settler:
             found = await self._settle_singly([everything[i] for i in receipt.conflicts])
             late = [task_id for task_id in found if task_id in asked]  # what was withdrawn is nobody's
         await self._forget(plan.tier, plan.gone(), everything)
-        return late
+        return Told(late, receipt.where)
 
     async def _forget(self, tier: Tier, gone: _Wanted, settlements: Iterable[Settlement]) -> None:
         """Take off the shelf what the log has heard of."""
@@ -378,13 +381,13 @@ class Settler:
         if parts:
             await self._log.commit(settlements=parts, id=mint())
 
-    async def _release(self, wanted: Mapping[Lease, Sequence[int]]) -> list[int]:
-        """Make tasks of an unordered queue ready again, unused; returns the ids whose lease was lost."""
-        lost: list[int] = []
+    async def _release(self, wanted: Mapping[Lease, Sequence[int]]) -> Told:
+        """Make tasks of an unordered queue ready again, unused."""
+        told = Told()
         for tier, mine in self._tiers.split(wanted):
             held = await tier.warm.held(tier.shelf, mine)
-            lost.extend(lost_of(mine, held))
-            await self._log.mark([unmark(lease, offsets) for lease, offsets in held.items()])
+            noted = await self._log.mark([unmark(lease, offsets) for lease, offsets in held.items()])
+            told.add(Told(lost_of(mine, held), "spool" if isinstance(noted, Unchecked) else "log"))
             await tier.warm.release(tier.shelf, held)
             self._readied(sum(map(len, held.values())))
-        return lost
+        return told

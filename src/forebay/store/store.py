@@ -26,6 +26,7 @@ from forebay.log.values import (
     Append,
     Appended,
     DeadLetter,
+    Durable,
     Group,
     Queue,
     Receipt,
@@ -65,6 +66,7 @@ from forebay.store.counting import count_flows, count_tasks, list_running
 from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
+from forebay.store.plans import Told
 from forebay.store.process import process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
@@ -114,7 +116,8 @@ class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
 class LogStore:
     """See the module. Opened with `async with`; the log and the tier are opened with it.
 
-    `worker` is who takes tasks, for people; `name` is who holds claims, for the log: this process.
+    `worker` is who takes tasks, for people; `name` is who holds claims, for the log: this process. `spool` is
+    the identity of the spool that stands before the log, if there is one.
     """
 
     def __init__(
@@ -126,10 +129,11 @@ class LogStore:
         settings: StoreSettings | None = None,
         worker: str | None = None,
         name: str | None = None,
+        spool: str = "",
     ) -> None:
         self.log = log
         self.settings = settings or StoreSettings()
-        self._name = name or process_name()
+        self._name = name or process_name(spool)
         self._worker = worker or f"{gethostname()}:{getpid()}"
         self._clock = clock or SystemClock()
         self._elapsed = monotonic if clock is None else lambda: clock.now() / SECOND
@@ -442,9 +446,12 @@ class LogStore:
             if window.group.number not in {group.number for group in groups}:
                 await self._drop(window)
 
-    async def done_task(self, tasks: Iterable[Task | Ticket]) -> None:
-        """Tasks are done. LeaseLost names those that were no longer yours; the others are done."""
-        await self.settle(done=tasks)
+    async def done_task(self, tasks: Iterable[Task | Ticket]) -> Durable:
+        """Tasks are done. LeaseLost names those that were no longer yours; the others are done.
+
+        Returns where that is known: see `settle`.
+        """
+        return await self.settle(done=tasks)
 
     async def retry_task(
         self,
@@ -452,18 +459,18 @@ class LogStore:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
-    ) -> None:
+    ) -> Durable:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
         begins = self._start_time(start_time, delay) or self._clock.now()
-        await self.settle(retry=[t if isinstance(t, Retry) else Retry(t, begins) for t in tasks])
+        return await self.settle(retry=[t if isinstance(t, Retry) else Retry(t, begins) for t in tasks])
 
-    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> None:
+    async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
-        await self.settle(bury=tasks, reason=reason)
+        return await self.settle(bury=tasks, reason=reason)
 
-    async def release(self, tasks: Iterable[Task | Ticket]) -> None:
+    async def release(self, tasks: Iterable[Task | Ticket]) -> Durable:
         """Tasks go back unused, and count no attempt."""
-        await self.settle(release=tasks)
+        return await self.settle(release=tasks)
 
     async def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
         """Keep tasks for so many seconds from now (else for the visibility timeout).
@@ -493,10 +500,14 @@ class LogStore:
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
-    ) -> None:
+    ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
         What is buried has the reason given here, unless it is a `Burial` with one of its own.
+
+        Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
+        server. From there they come to the log before their tasks are given to others, unless that server is
+        cut off, or down, for 30 seconds.
         """
         ballot = Ballot(self._worker)
         done, retry, bury, release = list(done), list(retry), list(bury), list(release)
@@ -508,11 +519,12 @@ class LogStore:
         ballot.release(release)
         buried = [item.task if isinstance(item, Burial) else item for item in bury]
         check_apart(done, [item.task for item in retry], buried, release)
-        lost: list[int] = []
+        told = Told()
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
-            lost.extend(await window.settle(mine))
-        raise_for_lost(lost)
+            told.add(await window.settle(mine))
+        raise_for_lost(told.lost, told.where)
+        return told.where
 
     async def transact(
         self,

@@ -27,7 +27,7 @@ from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
 from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
 from forebay.store.lines import Lines
-from forebay.store.plans import Plan
+from forebay.store.plans import Plan, Told
 from forebay.store.returned import Returned
 from forebay.store.settler import Settler
 from forebay.store.settling import Verdict, withdrawal_of
@@ -544,11 +544,11 @@ class Window:
 
     # Settling
 
-    async def settle(self, verdicts: Mapping[Lease, Verdict]) -> list[int]:
-        """Record outcomes; returns the ids of messages whose lease was lost, about which nothing was."""
-        lost = await self._settler.settle(verdicts)
+    async def settle(self, verdicts: Mapping[Lease, Verdict]) -> Told:
+        """Record outcomes."""
+        told = await self._settler.settle(verdicts)
         self._demand()
-        return lost
+        return told
 
     @property
     def settler(self) -> Settler:

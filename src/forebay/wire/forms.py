@@ -12,7 +12,7 @@ from typing import Annotated, Any, Final, Literal, cast
 import msgspec
 from msgspec import UNSET, Meta, Raw, UnsetType
 
-from forebay.log.values import Appended, DeadLetter, Queue, StoredBlock, Where
+from forebay.log.values import Appended, DeadLetter, Durable, Queue, StoredBlock, Where
 from forebay.model import TIME_MAX, format_id
 from forebay.store.values import Peeked, Running, Task, Whereabouts
 from forebay.warm.values import Lease
@@ -225,6 +225,14 @@ class SettleForm(Form, kw_only=True):
 
 class Settled(Form, kw_only=True):
     """How many tasks were settled."""
+
+    settled: int
+    durable: Durable
+    """Where their outcomes are: in the log, and final, or in the spool, while the log is away."""
+
+
+class Extended(Form, kw_only=True):
+    """How many tasks are kept for longer."""
 
     settled: int
 

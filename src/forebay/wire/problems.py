@@ -7,6 +7,7 @@ from typing import Any, Final
 import msgspec
 
 from forebay.log.seam import VersionConflict
+from forebay.log.values import Durable
 from forebay.model import (
     Conflict,
     Corrupt,
@@ -54,6 +55,8 @@ class Problem(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     retry_after_seconds: float | None = None
     lost: list[str] | None = None
     """Ids of tasks that were no longer yours; what was asked of the others has happened."""
+    durable: Durable | None = None
+    """Where the outcomes of the others are, if that isn't the log: see the answer without a problem."""
     accepted: int | None = None
     """Messages of a stream that are durable in spite of the problem."""
     record: RecordFound | None = None
@@ -105,6 +108,7 @@ def problem_of(error: ForebayError, request_id: str | None = None, *, accepted: 
         request_id=request_id,
         retry_after_seconds=getattr(error, "retry_after_seconds", None),
         lost=None if not ids else [str(id) for id in ids],
+        durable="spool" if isinstance(error, LeaseLost) and error.is_spooled else None,
         accepted=accepted,
         record=_record(error),
         damage=_damage(error),
@@ -138,6 +142,7 @@ def error_of(problem: Problem) -> ForebayError:
         details["retry_after_seconds"] = problem.retry_after_seconds
     if issubclass(kind, LeaseLost):
         details["ids"] = [int(id) for id in problem.lost or ()]
+        details["is_spooled"] = problem.durable == "spool"
     return kind(problem.detail, **details)
 
 

@@ -18,6 +18,9 @@ __all__ = ["RetryInfo", "Storage"]
 class Storage(Protocol):
     """The verbs of one batch. What they are told is durable when they return.
 
+    While the log is away that is in the spool of the server; it comes to the log before the tasks are given
+    to others, unless that server is cut off, or down, for 30 seconds.
+
     A task whose lease was lost in the meantime is with another worker: what is said of it changes nothing, is
     counted, and the handler finds it in `Context.lost`. Rejected, and nothing is changed, where a task isn't
     of this batch, or is settled already.

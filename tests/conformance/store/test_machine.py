@@ -289,7 +289,7 @@ class StoreMachine(RuleBasedStateMachine):
                 m.deadline = self.clock.now() + seconds * SECOND
         self.lose(self.store.extend(tasks, seconds), lost)
 
-    def lose(self, work: Coroutine[Any, Any, None], lost: int) -> None:
+    def lose(self, work: Coroutine[Any, Any, object], lost: int) -> None:
         """So many tasks are no longer ours."""
         if not lost:
             self.run(work)

@@ -79,7 +79,7 @@ async def test_idle_connections_that_were_cut_are_made_anew(proxy: FaultProxy, c
 
 
 async def settled(
-    client: Client, path: bytes, proxy: FaultProxy, work: Callable[[], Awaitable[None]]
+    client: Client, path: bytes, proxy: FaultProxy, work: Callable[[], Awaitable[object]]
 ) -> None:
     """Settle, with the first answer lost."""
     lost = proxy.cut_after_client_bytes(b"POST " + path)

@@ -12,6 +12,7 @@ from forebay.api.answers import Answer
 from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
 from forebay.api.waiting import waited
+from forebay.log.values import Durable
 from forebay.model import Rejected, parse_message_ids, queue_of
 from forebay.model.limits import check_text
 from forebay.store.values import Retry, Ticket
@@ -19,6 +20,7 @@ from forebay.warm.values import Lease
 from forebay.wire.forms import (
     BuryForm,
     DoneForm,
+    Extended,
     ExtendForm,
     Form,
     LeaseSeconds,
@@ -105,8 +107,7 @@ async def done(call: Call) -> Answer:
     """Tasks are done."""
     form: DoneForm = await call.form()
     tickets = await _tickets(call, form.tasks)
-    await call.context.store.done_task(tickets)
-    return _settled(call, "done", len(tickets))
+    return _settled(call, "done", len(tickets), await call.context.store.done_task(tickets))
 
 
 async def retry(call: Call) -> Answer:
@@ -115,24 +116,22 @@ async def retry(call: Call) -> Answer:
     now = call.context.clock.now()
     default = _time_of(form.start_time, form.delay_seconds, now, "$")
     retries = await _retries(call, form.tasks, now if default is None else default)
-    await call.context.store.settle(retry=retries)
-    return _settled(call, "retried", len(retries))
+    return _settled(call, "retried", len(retries), await call.context.store.settle(retry=retries))
 
 
 async def bury(call: Call) -> Answer:
     """Tasks become dead letters."""
     form: BuryForm = await call.form()
     tickets = await _tickets(call, form.tasks)
-    await call.context.store.bury(tickets, _reason(form.reason))
-    return _settled(call, "buried", len(tickets))
+    durable = await call.context.store.bury(tickets, _reason(form.reason))
+    return _settled(call, "buried", len(tickets), durable)
 
 
 async def release(call: Call) -> Answer:
     """Tasks go back unused."""
     form: ReleaseForm = await call.form()
     tickets = await _tickets(call, form.tasks)
-    await call.context.store.release(tickets)
-    return _settled(call, "released", len(tickets))
+    return _settled(call, "released", len(tickets), await call.context.store.release(tickets))
 
 
 async def extend(call: Call) -> Answer:
@@ -140,7 +139,8 @@ async def extend(call: Call) -> Answer:
     form: ExtendForm = await call.form()
     tickets = await _tickets(call, form.tasks)
     await call.context.store.extend(tickets, form.seconds)
-    return _settled(call, "extended", len(tickets))
+    call.context.counters.messages["extended"] += len(tickets)
+    return Answer(Extended(settled=len(tickets)))
 
 
 async def settle(call: Call) -> Answer:
@@ -149,14 +149,14 @@ async def settle(call: Call) -> Answer:
     finished, buried = await _tickets(call, form.done), await _tickets(call, form.bury)
     released = await _tickets(call, form.release)
     retried = await _retries(call, form.retry, call.context.clock.now())
-    await call.context.store.settle(
+    durable = await call.context.store.settle(
         done=finished, retry=retried, bury=buried, release=released, reason=_reason(form.reason)
     )
     counts = {
         "done": len(finished), "retried": len(retried), "buried": len(buried), "released": len(released),
     }  # fmt: skip
     call.context.counters.messages.update(counts)
-    return Answer(Settled(settled=sum(counts.values())))
+    return Answer(Settled(settled=sum(counts.values()), durable=durable))
 
 
 def _reason(text: str) -> str:
@@ -166,9 +166,9 @@ def _reason(text: str) -> str:
     return text
 
 
-def _settled(call: Call, what: str, count: int) -> Answer:
+def _settled(call: Call, what: str, count: int, durable: Durable) -> Answer:
     call.context.counters.messages[what] += count
-    return Answer(Settled(settled=count))
+    return Answer(Settled(settled=count, durable=durable))
 
 
 async def _tickets(call: Call, forms: Sequence[TicketForm]) -> list[Ticket]:
@@ -204,13 +204,13 @@ def _time_of(start_time: int | None, delay_seconds: float | None, now: int, path
     return start_time if delay_seconds is None else now + round(delay_seconds * _SECOND)
 
 
-def _settling(path: str, run: Run, summary: str, body: type[Form]) -> Route:
+def _settling(path: str, run: Run, summary: str, body: type[Form], answer: type[Form] = Settled) -> Route:
     return Route(
         "POST",
         path,
         run,
         summary,
-        {200: Settled},
+        {200: answer},
         scope="take",
         checks_queues=True,
         body=body,
@@ -250,6 +250,6 @@ ROUTES: Final[tuple[Route, ...]] = (
     _settling("/v1/retry", retry, "Tasks come back, at once or later", RetriesForm),
     _settling("/v1/bury", bury, "Tasks become dead letters", BuryForm),
     _settling("/v1/release", release, "Tasks go back unused; no attempt is counted", ReleaseForm),
-    _settling("/v1/extend", extend, "Keep tasks for longer", ExtendForm),
+    _settling("/v1/extend", extend, "Keep tasks for longer", ExtendForm, Extended),
     _settling("/v1/settle", settle, "Several outcomes in one write", SettleForm),
 )

@@ -112,10 +112,15 @@ async def _say_when_ready(server: HttpServer) -> None:
 async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
     """The store with its upkeep."""
     section, failover = settings.store, context.failover
-    guard = None if failover is None else failover.guard
+    guard, spool = (None, "") if failover is None else (failover.guard, failover.spool_identity)
     async with (
         open_embedded(
-            section.address, warm=section.warm, settings=section, limits=settings.limits, guard=guard
+            section.address,
+            warm=section.warm,
+            settings=section,
+            limits=settings.limits,
+            guard=guard,
+            spool=spool,
         ) as store,
         Upkeep(store) as upkeep,
     ):
