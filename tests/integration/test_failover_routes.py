@@ -194,6 +194,20 @@ async def test_in_an_outage_the_server_is_degraded_and_ready_and_asks_nobody(ser
     assert asked == []
 
 
+async def test_a_server_whose_spool_takes_no_more_in_an_outage_is_unhealthy(served: Served) -> None:
+    served.with_spool(away=True)
+    served.stand.now = msgspec.structs.replace(AWAY, refused="the spool has no room left")
+    health = await served.ask("GET", "/health")
+    assert (health.status, health.json()["status"]) == (503, "unhealthy")
+    assert health.json()["reason"].endswith("; the spool has no room left")
+    ready = await served.ask("GET", "/readyz")
+    assert (ready.status, ready.json()["ready"]) == (503, False)
+    assert ready.json()["parts"]["spool"] == "the spool has no room left"
+    assert (await served.samples())["forebay_spool_refuses"] == 1
+    served.stand.now = msgspec.structs.replace(WELL, refused="the spool has no room left")
+    assert (await served.get("/health"))["status"] == "healthy"
+
+
 async def test_an_outage_that_nobody_has_noticed_yet_leaves_the_server_ready(served: Served) -> None:
     async def queues() -> list[Any]:
         raise Unavailable("the database is gone")

@@ -133,11 +133,16 @@ def _spooled(status: SpoolStatus) -> Iterator[Metric]:
         "forebay_spool_settled": ("Outcomes that were answered while the log was away.", status.settled),
         "forebay_spool_late": ("Tasks whose spooled outcome came to the log too late.", status.late),
     }
-    for name, (text, value) in counts.items():
-        yield CounterMetricFamily(name, text, value=value)
-    gauges = {
+    for name, (text, count) in counts.items():
+        yield CounterMetricFamily(name, text, value=count)
+    gauges: dict[str, tuple[str, float]] = {
         "forebay_spool_pending": ("Messages that were accepted and are not in the log yet.", status.pending),
         "forebay_spool_failed": ("Messages and settlements that were set aside.", status.failed),
+        "forebay_spool_rate": ("Messages replayed in a second, of late.", status.rate),
+        "forebay_spool_refuses": (
+            "Whether the spool takes no more messages.",
+            int(status.refused is not None),
+        ),
         "forebay_spool_settlements": ("Outcomes that wait for the log.", status.settlements),
         "forebay_spool_files": ("Files in the spool.", status.files),
         "forebay_spool_bytes": ("What they take on disk.", status.bytes),

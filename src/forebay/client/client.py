@@ -601,8 +601,15 @@ class Client:
     # The spool
 
     def spool_status(self) -> SpoolStatus | None:
-        """What waits in the spool, and why; None without one."""
+        """What waits in the spool, and why; None without one.
+
+        Right after the start, what was there before may not be counted yet: `count_spool` waits for that.
+        """
         return None if self._outbox is None else self._outbox.status()
+
+    async def count_spool(self) -> SpoolStatus | None:
+        """What waits in the spool, with all that was there before; None without one."""
+        return None if self._outbox is None else await self._outbox.counted()
 
     async def drain_spool(self, seconds: float) -> bool:
         """Wait until all that was spooled is delivered, for so long at most; whether it is.

@@ -94,7 +94,7 @@ async def _answered(asking: Awaitable[T]) -> T:
 
 
 class Way:
-    """How spooled blocks come to the server; see `forebay.failover.failover.Way`."""
+    """How spooled blocks come to the server; see `forebay.failover.way.Way`."""
 
     def __init__(self, server: Server, caller: Caller, health: Health, *, seconds: float) -> None:
         self._store = StoreSink(server, create_queues=False)
@@ -180,6 +180,10 @@ class Outbox:
     def status(self) -> SpoolStatus:
         """What there is to see."""
         return self._failover.status()
+
+    async def counted(self) -> SpoolStatus:
+        """The same, once what was there at the start is counted."""
+        return await self._failover.counted()
 
     async def drain(self, seconds: float) -> bool:
         """Wait until all is delivered, for so long at most; whether it is."""

@@ -14,16 +14,18 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
-from typing import Any, Final, Protocol, Self
+from typing import Any, Final, NamedTuple, Self
 
 from forebay.failover.backlog import Backlog
 from forebay.failover.buffering import Buffer
 from forebay.failover.health import Health
 from forebay.failover.log import PATIENCE, FailoverLog, guarded
 from forebay.failover.replaying import Replayed, Replayer
+from forebay.failover.report import Report
 from forebay.failover.settings import FailoverSettings
-from forebay.failover.sinks import Creation, LogSink, Sink, by_name
+from forebay.failover.sinks import Creation, LogSink, by_name
 from forebay.failover.status import SpoolStatus
+from forebay.failover.way import LogWay, Way
 from forebay.log.seam import Log
 from forebay.log.values import Appended
 from forebay.model import (
@@ -31,6 +33,7 @@ from forebay.model import (
     Clock,
     Conflict,
     ForebayError,
+    Full,
     Limits,
     Message,
     Rejected,
@@ -54,51 +57,19 @@ REST: Final = 2.0
 
 More than once, since the next page is read meanwhile.
 """
+LINE_BYTES: Final = 512
+"""What a message takes in the spool beside its payload, roughly."""
 LEAST: Final = 0.25
 """So much of the time that an attempt has is always left for it."""
 STILL: Final = 0.75
 """A replay that stands still for so much of the time that an attempt has says that the log hangs."""
-PROGRESS_SECONDS: Final = 5.0
-"""How often a long replay says how far it is."""
 
 
-class Way(Protocol):
-    """How to reach what is away: the other end of the failover."""
+class Refusal(NamedTuple):
+    """A push that the spool had no room for."""
 
-    @property
-    def sink(self) -> Sink:
-        """Where blocks go."""
-        ...
-
-    @property
-    def is_proven(self) -> bool:
-        """Whether what was written to it since the last ping shows that it can be written to."""
-        ...
-
-    async def ping(self) -> object:
-        """Return when it answers."""
-        ...
-
-    async def catch_up(self) -> None:
-        """Bring what must come first; it counts as back then."""
-        ...
-
-
-class _LogWay:
-    """The way to a log."""
-
-    def __init__(self, log: FailoverLog, sink: LogSink) -> None:
-        self.sink = sink
-        self._log = log
-        self.catch_up = log.catch_up
-
-    @property
-    def is_proven(self) -> bool:
-        return self.sink.has_taken
-
-    async def ping(self) -> None:
-        self.sink.has_taken = False
-        await self._log.ping()
+    reason: str
+    bytes: int
 
 
 class Failover:
@@ -113,8 +84,9 @@ class Failover:
         clock: Clock,
         create_queues: bool,
         what: str,
+        name: str,
     ) -> None:
-        self.health = Health(clock=clock, what=what)
+        self.health = Health(clock=clock, what=what, name=name)
         self.health.lost.append(self._on_loss)
         self.health.found.append(self._on_return)
         self.settings = settings
@@ -137,12 +109,14 @@ class Failover:
         self._appending = self._appended = self._live = 0
         self._through: dict[FileName, int] = {}
         """Entries that are accounted for, of files whose replay is not over: it may begin anew."""
-        self._flushed = self._failed = self._asides = self._said_from = 0
-        self._say_at = 0.0
+        self._flushed = self._failed = self._asides = 0
+        self._report = Report()
+        self._refusal: Refusal | None = None
         self._disk_fault = ""
         """Why files of the spool can't be read, if that is so."""
         self._tasks: list[asyncio.Task[None]] = []
         self._wake = asyncio.Event()
+        self._counted = asyncio.Event()
 
     @classmethod
     async def open(
@@ -154,10 +128,11 @@ class Failover:
         clock: Clock | None = None,
         create_queues: bool = True,
         what: str = "database",
+        name: str = "",
     ) -> Failover:
         """Take the folder of a spool, and mend what a crash left in it; see `Spool.open`.
 
-        `what` is what may be away, in log lines.
+        `what` is what may be away, in log lines; `name` is what it is called there, if that is known.
         """
         clock = clock or SystemClock()
         spool = await Spool.open(disk, settings, clock=clock)
@@ -172,6 +147,7 @@ class Failover:
         return await asyncio.to_thread(
             cls,
             spool, settings, limits=limits or Limits(), clock=clock, create_queues=create_queues, what=what,
+            name=name,
         )  # fmt: skip
 
     async def __aenter__(self) -> Self:
@@ -210,7 +186,7 @@ class Failover:
             announce=self._heard,
             creation=self._created,
         )
-        self.follow(_LogWay(guard, sink))
+        self.follow(LogWay(guard, sink))
         return guarded(guard)
 
     @property
@@ -243,7 +219,7 @@ class Failover:
 
     def _on_return(self) -> None:
         self._backlog.begin()
-        self._said_from, self._say_at = self._flushed, asyncio.get_running_loop().time() + PROGRESS_SECONDS
+        self._report.begin(asyncio.get_running_loop().time())
 
     # Holding back
 
@@ -357,11 +333,16 @@ class Failover:
         self._appended += 1
         try:
             await self._spool.append([SpooledBlock(queue, block)])
-        except Exception:
+        except Exception as error:
             self._backlog.remove(queue, block, replayed=False)
+            if isinstance(error, Full):
+                size = sum(map(len, block.payloads)) + LINE_BYTES * len(block)
+                self._refusal = Refusal(error.message, size)
             raise
         finally:
             self._appending -= 1
+        self._refusal = None
+        self._report.add_spooled(len(block))
         return Appended(0, len(block), where="spool")
 
     # Replaying
@@ -375,6 +356,7 @@ class Failover:
             except TimeoutError:
                 pass
             self._wake.clear()
+            self._report.say_spooled(self._spool.newest("failover"), asyncio.get_running_loop().time())
             try:
                 await self._round()
                 pause, self._disk_fault = self.settings.flush_seconds, ""
@@ -385,6 +367,7 @@ class Failover:
                     logger.error(text, error.message)  # noqa: TRY400 - where it comes from helps nobody
                 pause = min(pause * 2, self.settings.retry_seconds)
             except (ForebayError, TimeoutError) as error:
+                self._say_failed(str(error) or "no answer")
                 self.health.fail(str(error) or "no answer")
             except Exception:
                 logger.exception("replaying the spool failed; it is tried again")
@@ -443,7 +426,7 @@ class Failover:
             if self._is_news(name, seen):
                 self._account(name, found, written)
             await recover()
-            self._say_progress()
+            self._report.say_progress(self._spooled_events, loop.time())
             if self._live != live:  # somebody pushes directly
                 await asyncio.sleep(REST * (loop.time() - began))
             began, live = loop.time(), self._live
@@ -452,10 +435,7 @@ class Failover:
         self._through.pop(name, None)
         self._before.pop(name, None)
         self._backlog.read(name)
-        logger.info("replay complete, deleted file %s: %d events", name, replayed.events)
-        if replayed.refused:
-            text = "%d events of %s were refused and set aside, each with its reason; they are tried again"
-            logger.error(text, replayed.refused, name)
+        self._report.say_complete(name, replayed)
 
     async def _look_aside(self) -> None:
         """Count what was set aside, if there is more of it, and say what could not be read."""
@@ -467,17 +447,14 @@ class Failover:
             self._asides = reader.asides
             self._failed = await asyncio.to_thread(reader.count_failed)
 
-    def _say_progress(self) -> None:
-        """Say how far a long replay is, now and then."""
-        now = asyncio.get_running_loop().time()
-        if now < self._say_at:
-            return
-        self._say_at = now + PROGRESS_SECONDS
-        pending = self._backlog.events + sum(self._before.values())
-        total = self._flushed - self._said_from + pending
-        if pending and total:
-            done = total - pending
-            logger.info("replay: progress %d/%d events (%.1f%%)", done, total, 100 * done / total)
+    def _say_failed(self, reason: str) -> None:
+        """Say that a replay broke off, once for each time that the log is lost."""
+        if self.health.is_healthy:
+            self._report.say_failed(self._spooled_events, reason)
+
+    @property
+    def _spooled_events(self) -> int:
+        return self._backlog.events + sum(self._before.values())
 
     async def _recover_if_proven(self, way: Way, change: int) -> None:
         """A page is through: the log is back, unless it had all of it before."""
@@ -502,6 +479,7 @@ class Failover:
 
     def _account(self, name: FileName, found: Sequence[Found], replayed: Replayed) -> None:
         self._flushed += replayed.events
+        self._report.add_replayed(replayed.events, asyncio.get_running_loop().time())
         entries = [each.entry for each in found if isinstance(each.entry, SpooledBlock)]
         if name in self._before:
             events = sum(map(len, entries))
@@ -535,6 +513,7 @@ class Failover:
                 continue  # it was replayed meanwhile
             if name in self._before and not self._before[name]:
                 self._before[name] = events
+        self._counted.set()
         await asyncio.sleep(self.settings.startup_seconds_max)
         if self._backlog.before:
             logger.warning("%d files of before the start are not replayed yet", self._backlog.before)
@@ -577,20 +556,31 @@ class Failover:
             return False
         return not await asyncio.to_thread(self._spool.reader.files, "failover", "qos0")
 
+    async def counted(self) -> SpoolStatus:
+        """What there is to see, once what was there at the start is counted."""
+        await self._counted.wait()
+        return self.status()
+
     def status(self) -> SpoolStatus:
-        """What there is to see."""
+        """What there is to see; of what was there at the start, what is counted by now."""
+        now = asyncio.get_running_loop().time()
+        if self._refusal is not None and self._spool.has_room(self._refusal.bytes):
+            self._refusal = None
         spooled = self._buffer.spooled
         queues = self._backlog.queues
         for queue, count in spooled.items():
             if count > 0:
                 queues[queue] = queues.get(queue, 0) + count
-        buffered = self._buffer.events + sum(spooled.values())
+        pending = self._spooled_events + self._buffer.events + sum(spooled.values())
         return SpoolStatus(
             healthy=self.health.is_healthy,
             reason=self.health.reason,
             since=self.health.since,
             held=self._held,
-            pending=self._backlog.events + sum(self._before.values()) + buffered,
+            refused=None if self._refusal is None else self._refusal.reason,
+            pending=pending,
+            rate=self._report.pace.rate(now),
+            seconds_left=self._report.pace.seconds_left(pending, now) if pending else 0.0,
             flushed=self._flushed,
             failed=self._failed,
             settlements=0 if self._guard is None else self._guard.waiting,

@@ -19,10 +19,14 @@ logger: Final = logging.getLogger("forebay.failover")
 
 
 class Health:
-    """What is known of the log, or of `what` it is. At first it is away: it has to be opened."""
+    """What is known of the log, or of `what` it is. At first it is away: it has to be opened.
 
-    def __init__(self, *, clock: Clock | None = None, what: str = "database") -> None:
-        self._what = what
+    `name` is what people call it, if that is known.
+    """
+
+    def __init__(self, *, clock: Clock | None = None, what: str = "database", name: str = "") -> None:
+        self._what = what.capitalize()
+        self._name = name or self._what
         self._clock = clock or SystemClock()
         self._calls: set[asyncio.Timeout] = set()
         self.is_healthy = False
@@ -75,7 +79,7 @@ class Health:
             return
         self._change(healthy=False, reason=reason)
         self.outages += 1
-        logger.warning("%s connection failed, switching to the spool: %s", self._what, reason)
+        logger.warning("%s connection failed, switching to file buffer (the spool): %s", self._what, reason)
         self._tell()
 
     def close(self) -> None:
@@ -102,7 +106,7 @@ class Health:
         seconds = (self._clock.now() - self.since) / 1_000_000
         self._change(healthy=True, reason=None)
         if self.outages:
-            logger.info("%s recovery detected, after %.1f seconds", self._what, seconds)
+            logger.info("%s recovery detected! It was away for %.1f seconds", self._name, seconds)
         else:
             logger.info("%s healthy, normal operation", self._what)
         for told in self.found:

@@ -16,10 +16,16 @@ class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Since when (µs)."""
     held: str | None = None
     """Why pushes are held back in the spool although the log may be there, if they are."""
+    refused: str | None = None
+    """Why the spool takes no more messages, if it doesn't."""
     pending: int
     """Messages that were accepted and are not in the log yet."""
     flushed: int
     """Messages that came from the spool to the log, since the start."""
+    rate: float = 0.0
+    """Messages that come from the spool to the log in a second, over the last 10 seconds."""
+    seconds_left: float | None = 0.0
+    """How long what is pending takes at that rate; null while nothing is replayed."""
     failed: int
     """Messages and settlements that were set aside: in the folder `failed`."""
     settlements: int

@@ -16,8 +16,8 @@ class SpoolSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Events after which a file is finished; one block with more has a file of its own."""
     file_bytes_max: _Count = 64 << 20
     """Bytes after which a file is finished."""
-    file_seconds_max: _Seconds = 0.2
-    """How long a file is written to before it is finished."""
+    file_seconds_max: _Seconds = 3_600.0
+    """How long a file is written to before it is finished; a replay has it finished when it wants it."""
     flush_bytes_max: _Count = 8 << 20
     """What is written before one sync, unless a single append has more."""
     waiting_bytes_max: _Count = 64 << 20

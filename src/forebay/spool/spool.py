@@ -53,6 +53,7 @@ class Spool:
         self.reader = Reader(disk, clock=clock, usage=usage, left=left)
         self.recovered = recovered
         self._lock = lock
+        self._disk, self._settings = disk, settings
         last, reserve = last_id(disk), Reserve()
         appenders = {
             prefix: Appender(
@@ -104,6 +105,20 @@ class Spool:
     def identity(self) -> str:
         """Which folder this is; see `Lock.identity`."""
         return self._lock.identity
+
+    def newest(self, prefix: Prefix) -> str | None:
+        """The file that was written to last, if any."""
+        return self._writers[prefix].newest
+
+    def has_room(self, size: int) -> bool:
+        """Whether the folder may take so many bytes more."""
+        bytes_max = self._settings.total_bytes_max
+        if bytes_max is not None and self._usage.bytes + size > bytes_max:
+            return False
+        try:
+            return self._disk.free_bytes() >= size + self._settings.reserve_bytes
+        except OSError:
+            return False
 
     async def append(self, entries: Sequence[Spooled], *, prefix: Prefix = "failover") -> None:
         """Return when all is safe; see `Writer.append`. Order holds between entries of one prefix."""

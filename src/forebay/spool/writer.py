@@ -36,6 +36,8 @@ class Writer:
         self._timer: asyncio.TimerHandle | None = None
         self._timed: FileName | None = None
         self._closed = False
+        self.newest: str | None = None
+        """The file that was written to last."""
 
     async def append(self, entries: Sequence[Spooled]) -> None:
         """Return when all is safe; each block is kept whole or not at all.
@@ -129,6 +131,8 @@ class Writer:
             results = await self._call(lambda: self._appender.write(writes))
         except Exception as error:  # noqa: BLE001 - handed to the callers, whose appends it concerns
             results = [error] * len(group)
+        if (current := self._appender.current) is not None:
+            self.newest = str(current)
         for (_, future), result in zip(group, results, strict=True):
             _answer(future, result)
 

@@ -1,6 +1,7 @@
 """The forms of requests and answers. A form is what a body looks like; the values behind it are the store's.
 
-Unknown fields are refused everywhere, so that a misspelt one is noticed.
+Unknown fields are refused everywhere, so that a misspelt one is noticed. It is long because the forms of all
+routes stand beside one another.
 """
 
 from __future__ import annotations

@@ -120,7 +120,10 @@ async def ready(call: Call) -> Answer:
     if context.warm_problem is not None:
         parts["warm"] = _warm_text(context) or "ok"
     if away is not None:
+        full = _status(context).refused
         parts["store"] = f"away, and pushes go to the spool: {away}" if is_spooling else away
+        if full is not None:
+            parts["store"], parts["spool"] = away, full
     if context.keys is not None:
         parts |= context.keys.problems()
     ready = parts["server"] == "ok" and (away is None or is_spooling)
@@ -131,8 +134,8 @@ async def health(call: Call) -> Answer:
     """How the server is: whether pushes are taken, and where they go."""
     context = call.context
     away, stopping = await _why_away(context), context.draining.is_set()
-    takes = not stopping and (away is None or _is_spooling(context))
     status, warm = _status(context), _warm_text(context)
+    takes = not stopping and (away is None or _is_spooling(context))
     whole = away is None and warm is None
     found = Health(
         status="unhealthy" if not takes else "healthy" if whole else "degraded",
@@ -140,7 +143,7 @@ async def health(call: Call) -> Answer:
         warm=None if context.warm_problem is None else "connected" if warm is None else "disconnected",
         file_buffer=_file_buffer(status, is_there=away is None),
         since=status.since if context.failover is not None else None,
-        reason="the server is stopping" if stopping else away or warm,
+        reason="the server is stopping" if stopping else _with_refusal(away, status) or warm,
         outages=status.outages,
         settlements=status.settlements,
         files=status.files,
@@ -191,7 +194,12 @@ def _warm_text(context: Context) -> str | None:
 
 def _is_spooling(context: Context) -> bool:
     """Whether pushes would be taken if the store were away; not before it was tried to open it."""
-    return context.failover is not None and context.tried.is_set()
+    return context.failover is not None and context.tried.is_set() and _status(context).refused is None
+
+
+def _with_refusal(away: str | None, status: SpoolStatus) -> str | None:
+    """Why the log is away, and the spool takes nothing either."""
+    return away if away is None or status.refused is None else f"{away}; {status.refused}"
 
 
 def _status(context: Context) -> SpoolStatus:

@@ -113,7 +113,7 @@ async def _deliver(store: Store, arguments: argparse.Namespace) -> SpoolStatus:
     assert isinstance(store, Client)
     if await answers(store_url(arguments)):
         await store.drain_spool(arguments.wait)
-    status = store.spool_status()
+    status = await store.count_spool()
     assert status is not None
     return status
 

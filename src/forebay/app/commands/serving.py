@@ -72,13 +72,20 @@ async def _serve(loaded: Loaded) -> None:
     logger.info("stopped")
 
 
+_NAMES: Final = {
+    "postgresql": "PostgreSQL", "postgres": "PostgreSQL", "tarantool": "Tarantool", "sqlite": "SQLite",
+}  # fmt: skip
+"""What a log is called, by the scheme of its address."""
+
+
 async def _failover(settings: Settings) -> Failover | None:
     """What goes on while the log is away, unless that isn't wanted."""
     if not settings.spool.enabled:
         return None
     disk = RealDisk(settings.spool_folder)
     create = settings.server.create_queues
-    return await Failover.open(disk, settings.spool, limits=settings.limits, create_queues=create)
+    name = _NAMES.get(settings.store.address.partition(":")[0], "")
+    return await Failover.open(disk, settings.spool, limits=settings.limits, create_queues=create, name=name)
 
 
 async def _run(settings: Settings, context: Context, sock: socket.socket, ring: KeyRing) -> None:
