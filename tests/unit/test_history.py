@@ -14,7 +14,7 @@ from forebay.log.memory import MemoryLog
 from forebay.log.values import Claimed, Deferral
 from forebay.model import LeaseLost, ManualClock, Message
 from forebay.store import settling
-from forebay.store.plans import Plan
+from forebay.store.plans import Plan, Told
 from forebay.store.settler import Settler
 from forebay.store.store import LogStore
 from forebay.store.values import Task
@@ -224,9 +224,9 @@ async def test_the_store_makes_histories_that_are_right(seed: int, *, ordered: b
 
 
 async def outcomes_only_in_memory(patch: pytest.MonkeyPatch) -> None:
-    async def commit(_: Settler, plan: Plan) -> list[int]:
+    async def commit(_: Settler, plan: Plan) -> Told:
         await plan.tier.warm.finish(plan.tier.shelf, plan.held)
-        return []
+        return Told()
 
     patch.setattr(Settler, "_commit", commit)
 

@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple, Self
 
 from forebay.failover.backlog import Backlog
 from forebay.failover.buffering import Buffer
-from forebay.failover.health import Health
-from forebay.failover.log import PATIENCE, FailoverLog, guarded
+from forebay.failover.health import PATIENCE, Health, LogSlow, UnansweredError
+from forebay.failover.log import FailoverLog, guarded
 from forebay.failover.replaying import Replayed, Replayer
 from forebay.failover.report import Report
 from forebay.failover.settings import FailoverSettings
@@ -264,19 +264,21 @@ class Failover:
         return await self._spool_block(queue, block)
 
     async def _try(self, write: Callable[[], Awaitable[Appended]], seconds: float) -> Appended | None:
-        """Write, within the time that the first push of an outage may take; None if the log is away.
+        """Write; None if the log is away, which the first push of an outage finds out within so many seconds.
 
-        Anything but our own errors is a fault of this program, and not one of the log: see `FailoverLog`.
+        A log that is there, and slow, is waited for; but not for ever. Anything but our own errors is a fault
+        of this program, and not one of the log: see `FailoverLog`.
         """
         try:
-            async with asyncio.timeout(seconds):
-                return await write()
+            return await self.health.wait(write(), seconds)
         except (Rejected, Conflict):
             raise
+        except LogSlow as error:
+            logger.warning("a push goes to the spool: %s", error.message)
         except ForebayError as error:
             self.health.fail(error.message)
-        except TimeoutError:
-            self.health.fail(f"no answer within {seconds:.1f} seconds")
+        except (UnansweredError, TimeoutError) as error:
+            self.health.fail(str(error) or f"no answer within {seconds:.1f} seconds")
         return None
 
     def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:
@@ -320,7 +322,8 @@ class Failover:
                 moved_at = loop.time()
             except TimeoutError:
                 # Whoever replays may wait for an answer for much longer.
-                if loop.time() - moved_at > STILL * seconds and not self._disk_fault:
+                still = loop.time() - moved_at > STILL * seconds and not self._disk_fault
+                if still and not await self.health.answers(LEAST * seconds):
                     self.health.fail(f"nothing was replayed within {STILL * seconds:g} seconds")
                 return False
         return False

@@ -1,7 +1,8 @@
 """Whether the log is there: what everybody who needs it goes by.
 
 Invariants: nobody waits for a log that is known to be away, also who began to before it was known; it is
-said to be back by whoever has written to it, and by nobody else; each change is logged once.
+said to be back by whoever has written to it, and by nobody else; each change is logged once. A log that is
+slow is not away: where a call takes long, something that takes no time is asked beside it.
 """
 
 from __future__ import annotations
@@ -9,13 +10,23 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
-from typing import Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from forebay.log.seam import LogAway
-from forebay.model import Clock, ForebayError, SystemClock, Unavailable
+from forebay.model import Clock, ForebayError, SystemClock, Unavailable, cancel
 
 T = TypeVar("T")
+PATIENCE: Final = 10
+"""How much longer than usual an answer of a log that is only slow is waited for."""
 logger: Final = logging.getLogger("forebay.failover")
+
+
+class LogSlow(Unavailable):
+    """The log is there, and takes too long for this: nobody knows whether it was written."""
+
+
+class UnansweredError(Exception):
+    """A call has no answer in time, and what is asked beside it has none either."""
 
 
 class Health:
@@ -33,6 +44,8 @@ class Health:
         self.reason: str | None = "the log is being opened"
         self.since = self._clock.now()
         self.outages = 0
+        self.probe: Callable[[], Awaitable[object]] | None = None
+        """Something that takes a log that is there no time."""
         self.changes = 0
         """How often it came or went: who found it there may look whether that still holds."""
         self.lost: list[Callable[[], None]] = []
@@ -47,31 +60,74 @@ class Health:
         *,
         ping: Callable[[], Awaitable[object]] | None = None,
     ) -> T:
-        """Call the log. LogAway if it is away, or doesn't answer within so many seconds.
+        """Call the log. LogAway if it is away, or silent for so many seconds; LogSlow if only this call is.
 
         With a `ping` that the call itself fails is no proof: the log is away if it doesn't answer that.
         """
         if not self.is_healthy:
             raise self.away()
-        timeout = asyncio.timeout(seconds)
+        timeout = asyncio.timeout(None)
         try:
             async with timeout:
                 self._calls.add(timeout)
                 try:
-                    return await verb()
+                    return await (verb() if seconds is None else self.wait(verb(), seconds))
                 finally:
                     self._calls.discard(timeout)
         except TimeoutError:
             if not timeout.expired():
                 raise
-            if self.is_healthy:
-                self.fail(f"no answer within {seconds:g} seconds")
             raise self.away() from None
+        except UnansweredError as error:
+            self.fail(str(error))
+            raise self.away() from None
+        except LogSlow:
+            raise
         except Unavailable as error:
             if ping is not None and await _is_answered(ping):
                 raise
             self.fail(error.message)
             raise self.away() from error
+
+    async def wait(self, call: Awaitable[T], seconds: float) -> T:
+        """What a call answers. UnansweredError if the log is silent for so long; LogSlow if the call is."""
+        loop = asyncio.get_running_loop()
+        work, until = asyncio.ensure_future(call), loop.time() + PATIENCE * seconds
+        try:
+            while True:
+                await asyncio.wait({work}, timeout=seconds / 2)
+                if work.done() or await self._answers_before(work, seconds / 2):
+                    return await work
+                if loop.time() >= until:
+                    text = f"the log is slow: no answer within {PATIENCE * seconds:g} seconds"
+                    raise LogSlow(text, hint="try again with the same id", retry_after_seconds=1.0)
+        except UnansweredError:
+            raise UnansweredError(f"no answer within {seconds:g} seconds") from None
+        finally:
+            if not work.done():
+                await cancel(work)
+
+    async def _answers_before(self, work: asyncio.Future[T], seconds: float) -> bool:
+        """Whether a call has an answer; UnansweredError if it has none and the probe hasn't either."""
+        asked = asyncio.ensure_future(_is_answered(self.probe)) if self.probe is not None else None
+        try:
+            waiting: set[asyncio.Future[Any]] = {work} if asked is None else {work, asked}
+            await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+            if work.done():
+                return True
+            if asked is None or not asked.done() or not asked.result():
+                raise UnansweredError
+            return False
+        finally:
+            await cancel(asked)
+
+    async def answers(self, seconds: float) -> bool:
+        """Whether the log answers at all, within so many seconds; not where nothing can be asked."""
+        try:
+            async with asyncio.timeout(seconds):
+                return self.probe is not None and await _is_answered(self.probe)
+        except TimeoutError:
+            return False
 
     def fail(self, reason: str) -> None:
         """The log is away: whoever waits for it is told so at once."""

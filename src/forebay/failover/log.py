@@ -15,9 +15,8 @@ from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
 
 from forebay.failover import outcomes
-from forebay.failover.health import Health
+from forebay.failover.health import PATIENCE, Health, UnansweredError
 from forebay.failover.outcomes import Marked, Outcome, Settled, entry_of
-from forebay.failover.sinks import answered
 from forebay.log.seam import Log, LogAway, Unchecked
 from forebay.log.values import Append, Mark, Receipt, Record, Settlement
 from forebay.model import Conflict, Corrupt, ForebayError, Rejected, Unavailable, mint
@@ -29,8 +28,6 @@ from forebay.spool.spool import Spool
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")
-PATIENCE: Final = 10
-"""How much longer than one write the replay of many may take."""
 SPOOLED: Final = Receipt(where="spool")
 FEW: Final = 100
 """When so many outcomes are left, whoever settles waits for the end."""
@@ -92,9 +89,11 @@ class FailoverLog:
 
     async def __aenter__(self) -> Self:
         await self._log.__aenter__()
+        self._health.probe = self._probe
         try:
             await self.catch_up()
         except BaseException as error:
+            self._health.probe = None
             await self._log.__aexit__(type(error), error, error.__traceback__)
             raise
         self._health.lost.append(self._log.hang_up)
@@ -105,6 +104,7 @@ class FailoverLog:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self._is_open = False
+        self._health.probe = None
         self._health.lost.remove(self._log.hang_up)
         self._health.close()
         await self._log.__aexit__(kind, error, trace)
@@ -128,7 +128,11 @@ class FailoverLog:
         if not self._is_open:
             raise self._health.away()
         async with asyncio.timeout(self._seconds):
-            await self._log.queues()
+            await self._probe()
+
+    async def _probe(self) -> None:
+        """Ask for something that costs nothing, however much the log holds."""
+        await self._log.outlook(())
 
     def hang_up(self) -> None:
         """Drop connections that may be dead."""
@@ -253,7 +257,10 @@ class FailoverLog:
         """Tell the log of outcomes; how many came too late. What it refuses is set aside alone."""
         entries = [each.entry for each in found if isinstance(each.entry, SpooledSettlement)]
         try:
-            return await answered(self._log, outcomes.replay(self._log, entries), seconds)
+            return await self._health.wait(outcomes.replay(self._log, entries), seconds)
+        except UnansweredError as error:
+            self._log.hang_up()
+            raise Unavailable(str(error), retry_after_seconds=1.0) from None
         except (Rejected, Conflict, Corrupt) as error:
             if len(found) == 1:
                 text = "an outcome of %s was refused and set aside: %s"

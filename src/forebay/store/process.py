@@ -9,12 +9,14 @@ brought them to the log.
 from __future__ import annotations
 
 import os
+import re
 import secrets
 import socket
 from pathlib import Path
 
 _PREFIX = "process"
 _PARTS = 7
+_CHANCE = re.compile(r"[0-9a-f]{8}\.([0-9a-f]+)")
 
 
 def process_name(spool: str = "") -> str:
@@ -26,7 +28,8 @@ def process_name(spool: str = "") -> str:
 def spool_of(name: str) -> str:
     """The identity of the spool that a process has; nothing where it has none, or isn't known."""
     parts = name.split("|")
-    return parts[6].partition(".")[2] if len(parts) >= _PARTS and parts[0] == _PREFIX else ""
+    found = _CHANCE.fullmatch(parts[6]) if len(parts) >= _PARTS and parts[0] == _PREFIX else None
+    return found[1] if found else ""
 
 
 def is_gone(name: str) -> bool:

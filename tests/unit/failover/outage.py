@@ -13,7 +13,9 @@ from forebay.model import Unavailable, sequence_of
 
 Mode = Literal["there", "away", "hung", "read-only", "deaf", "odd"]
 """`deaf`: it does what it is told, and the answer is lost."""
-_READS = frozenset({"queue", "queues", "groups", "owners", "stats", "read", "recall", "find", "flows"})
+_READS = frozenset(
+    {"queue", "queues", "groups", "owners", "stats", "read", "recall", "find", "flows", "outlook"}
+)
 
 
 class OutageLog:

@@ -490,8 +490,10 @@ async def test_who_settles_while_the_log_is_lost_again_on_its_return_waits_no_lo
         log.held, log.commits = asyncio.Event(), 0
         log.mode = "there"
         await here.until(lambda: log.commits == 1)
+        log.mode = "hung"
         async with asyncio.timeout(4.0):  # less than what a replay may take
             await here.store.done_task(tasks[1:2])
+        log.mode = "there"
         log.held.set()
         await here.drained()
 

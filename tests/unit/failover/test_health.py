@@ -1,10 +1,11 @@
 """Nobody waits for a log that is known to be away."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 
 import pytest
 
-from forebay.failover.health import Health
+from forebay.failover.health import Health, LogSlow
 from forebay.log.seam import LogAway
 from forebay.model import ManualClock, Rejected, Unavailable
 
@@ -113,3 +114,54 @@ async def test_calls_that_run_out_of_time_together_all_find_it_away() -> None:
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(answer) for answer in answers} == {LogAway}
     assert len(losses) == 1
+
+
+async def test_a_call_that_takes_long_is_waited_for_while_the_log_answers_others() -> None:
+    health, may_end = healthy(), asyncio.Event()
+    probes = 0
+
+    async def probe() -> None:
+        nonlocal probes
+        probes += 1
+        if probes == 3:
+            may_end.set()
+
+    async def slowly() -> str:
+        await may_end.wait()
+        return "there"
+
+    health.probe = probe
+    assert await health.call(slowly, 0.1) == "there"
+    assert (health.is_healthy, health.outages, probes) == (True, 0, 3)
+
+
+async def test_a_call_that_takes_for_ever_fails_alone() -> None:
+    health = healthy()
+    health.probe = answer
+    with pytest.raises(LogSlow, match=r"slow: no answer within 0\.1 seconds"):
+        await health.call(hang, 0.01)
+    assert (health.is_healthy, health.outages) == (True, 0)
+    assert await health.call(answer) == "there"
+
+
+@pytest.mark.parametrize("probe", [hang, away])
+async def test_a_log_that_answers_nothing_else_either_is_away(probe: Callable[[], Awaitable[str]]) -> None:
+    health = healthy()
+    health.probe = probe
+    with pytest.raises(LogAway, match=r"no answer within 0\.01 seconds"):
+        await health.call(hang, 0.01)
+    assert health.outages == 1
+
+
+async def test_whoever_waits_for_a_slow_log_is_told_when_it_is_lost() -> None:
+    health, asked = healthy(), asyncio.Event()
+
+    async def probe() -> None:
+        asked.set()
+
+    health.probe = probe
+    waiting = asyncio.ensure_future(health.call(hang, 0.2))
+    await asked.wait()
+    health.fail("connection refused")
+    with pytest.raises(LogAway, match="connection refused"):
+        await waiting
