@@ -346,6 +346,8 @@ def test_the_books_the_stats_and_the_flows_say_the_same(speaker: Speaker) -> Non
     assert str(books["queue"]["number"]) in map(str, stats)
     flows = speaker.ask("GET", "/v1/flows")
     assert speaker.queue in json.dumps(flows, default=str)
+    assert speaker.listed(speaker.ask("GET", "/v1/inbox/rejected?after=0&limit=10"), "rejected") == []
+    assert speaker.answer("GET", "/v1/inbox/rejected?after=-1").status == 400
 
 
 def test_workers_report_and_managers_tell_them_what_to_do(speaker: Speaker) -> None:
