@@ -11,7 +11,7 @@ MESSAGES = (
     ("seq", "bigint", "The sequence number: from 1, without gaps, per queue."),
     ("key", "string", "The transaction id, or null."),
     ("value", "binary", "The payload."),
-    ("created_at", "timestamp", "When the log took it: rises with `seq`."),
+    ("created_at", "timestamp", "When its push was answered; a spooled message came to the log later."),
     ("headers", "map<string,string>", "With `includeHeaders`; null where there are none."),
 )
 USES = {"batch": "read", "stream": "readStream", "lease": "readStream, mode lease", "table": "table"}

@@ -79,6 +79,7 @@ rooms = st.one_of(
 picks = st.integers(0, 1_000)
 transaction_ids = st.lists(st.sampled_from([None, None, None, "t1", "t2", "t3"]), min_size=1, max_size=6)
 pushes = st.tuples(st.sampled_from(["plain", "lanes"]), st.sampled_from(PARTITIONS), transaction_ids)
+waited = st.sampled_from([0, 1, 30, 59, 60, 61, 100, 200, -1_000])
 waits = st.sampled_from([5, 0, 1, 60])
 kinds_in_turn = st.lists(st.sampled_from(KINDS), min_size=1, max_size=4)
 outcomes = st.tuples(picks, kinds_in_turn, waits)
@@ -239,6 +240,19 @@ class LogMachine(RuleBasedStateMachine):
         settlements = self.settlements_of(told if self.claims else [])
         self.write(Written(mint(), tuple(appends), settlements, atomic))
 
+    @rule(
+        some=st.lists(st.tuples(pushes, waited), min_size=1, max_size=6),
+        seconds=st.sampled_from([0, 0, 30, 60]),
+        atomic=st.booleans(),
+    )
+    def replay(
+        self, some: list[tuple[tuple[str, str, list[str | None]], int]], seconds: int, *, atomic: bool
+    ) -> None:
+        """Commit what was accepted some time ago, in another order perhaps."""
+        self.rig.clock.advance(seconds=seconds)
+        appends = [self.append_of(*push, seconds_ago=ago) for push, ago in some]
+        self.write(Written(mint(), tuple(appends), (), atomic))
+
     @precondition(lambda self: self.written)
     @rule(pick=picks)
     def commit_again(self, pick: int) -> None:
@@ -253,17 +267,24 @@ class LogMachine(RuleBasedStateMachine):
             self.write(Written(mint(), (append,), (), atomic=False), keep=False)
 
     def append_of(
-        self, queue: str, partition: str, ids: Sequence[str | None], block_id: bytes | None = None
+        self,
+        queue: str,
+        partition: str,
+        ids: Sequence[str | None],
+        block_id: bytes | None = None,
+        *,
+        seconds_ago: int | None = None,
     ) -> Append:
-        """A block that was never written."""
+        """A block that was never written, and perhaps waited in a spool."""
         messages = []
         for transaction_id in ids:
             self.pushed += 1
             headers = FLOWS[self.pushed // 2 % len(FLOWS)]
             messages.append(Message(str(self.pushed).encode(), partition, transaction_id, headers))
-        block = Block.of(messages, id=block_id or mint(), created_at=self.rig.clock.now())
+        created_at = self.rig.clock.now() - (seconds_ago or 0) * SECOND
+        block = Block.of(messages, id=block_id or mint(), created_at=created_at)
         self.block_ids.add(block.id)
-        return Append.of(self.queues[queue], block)
+        return Append.of(self.queues[queue], block, replayed=seconds_ago is not None)
 
     def settlements_of(self, said: Iterable[tuple[int, list[str], int]]) -> tuple[Both, ...]:
         """What happened to some of the latest claims, which may be gone, if anything did."""

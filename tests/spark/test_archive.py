@@ -5,21 +5,25 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.parquet as pq
 import pytest
 from pyspark.sql import functions as F  # noqa: N812 - as everybody writes it
 from pyspark.sql.types import StructType
 
 from forebay.app.cli import main
 from forebay.app.opening import open_log
-from forebay.log.values import Queue, Room
-from forebay.model import Message, UnknownGroup
+from forebay.log.values import Append, Queue, Room
+from forebay.model import Block, Message, SystemClock, UnknownGroup
 from forebay.spark.archive.folder import ArchiveFolder
 from forebay.spark.archive.job import ArchiveJob, Ran
 from forebay.spark.archive.manifest import faults
+from forebay.spark.archive.parquet import merge
 from forebay.spark.archive.planning import ArchiveSettings
+from forebay.spark.archive.reading import spans
 from forebay.spark.archive.upkeep import compact, verify
 from forebay.spark.arrow import Shape
 from forebay.spark.columns import HEADERS, MESSAGE
@@ -109,6 +113,40 @@ def test_filters_and_partitions_find_the_same_in_the_files(
     assert since.count() == 700
     some = frame(spark, shelf, archive=str(tmp_path / "a"), columns="seq,key").where("seq = 5").collect()
     assert [tuple(row) for row in some] == [(5, "t5")]
+
+
+def test_what_waited_in_a_spool_is_found_by_when_the_log_took_it(
+    spark: "SparkSession", shelf: Shelf, tmp_path: Path
+) -> None:
+    queue, hour = shelf.queue("orders"), 3_600_000_000
+    shelf.push(queue, [message(1)])
+    begin = SystemClock().now()
+    spooled = Block.of([message(2)], created_at=begin - hour)
+    shelf(shelf.log.commit([Append.of(queue, spooled, replayed=True)]))
+    shelf.push(queue, [message(3)])
+    job(shelf, tmp_path / "a").run_once()
+    live = frame(spark, shelf).orderBy("seq").collect()
+    archived = frame(spark, shelf, archive=str(tmp_path / "a")).orderBy("seq").collect()
+    assert archived == live
+    assert live[0].created_at - live[1].created_at > timedelta(minutes=59)
+    for options in ({}, {"archive": str(tmp_path / "a")}):
+        since = frame(spark, shelf, startingTimestamp=str(begin // 1000), **options)
+        assert [row.seq for row in since.orderBy("seq").collect()][-2:] == [2, 3]
+
+
+def test_files_of_before_there_were_two_times_are_read_and_compacted(shelf: Shelf, tmp_path: Path) -> None:
+    filled(shelf, count=400)
+    job(shelf, tmp_path / "a", task_messages_max=200).run_once()
+    folder = ArchiveFolder(str(tmp_path / "a"))
+    for file in folder.require().of("orders"):
+        path = tmp_path / "a" / file.path
+        rows = pq.read_table(path)
+        pq.write_table(rows.drop_columns(["appended_at"]), path)
+    span = spans(str(tmp_path / "a"), {"orders": shelf(shelf.log.queue("orders")).number})["orders"]
+    assert span.first_since(span.files[0].since + 1) is not None
+    merged = merge(tmp_path / "a", span.files)
+    rows = pq.read_table(tmp_path / "a" / merged.path)
+    assert (rows.num_rows, rows["appended_at"]) == (400, rows["created_at"])
 
 
 def test_what_is_archived_and_dropped_while_a_query_runs_is_found_in_the_archive(

@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Sequence
+from datetime import UTC
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +14,7 @@ import pytest
 from forebay.api.queen.options import facts_of
 from forebay.app.cli import main
 from forebay.log.values import Append
-from forebay.model import Block, Message, format_id, mint
+from forebay.model import Block, Message, SystemClock, format_id, from_datetime, mint
 from forebay.spool.lines import SpooledBlock, encode_entry
 from tests.original_lines import LINES
 from tests.servers import environment
@@ -126,6 +127,27 @@ def test_files_of_the_original_server_go_where_queen_s_clients_look_for_them(
         ("customer-456", "tx-2", "trace-2"),
         ("", "tx-3", "trace-3"),
     ]
+
+
+def test_transaction_ids_are_compared_by_when_they_were_accepted(
+    spark: "SparkSession", file_shelf: Shelf, tmp_path: Path
+) -> None:
+    shelf, hour = file_shelf, 3_600_000_000
+    queue, now = shelf.queue("q", dedupe_seconds=3600), SystemClock().now()
+
+    def named(payload: int, hours_ago: float) -> Block:
+        created_at = now - int(hours_ago * hour)
+        return Block.of([Message(b"%d" % payload, "", "t")], created_at=created_at)
+
+    blocks = [named(1, 5), named(2, 4.5), named(3, 4), named(4, 3.5), named(5, 2)]
+    shelf(shelf.log.commit([Append.of(queue, blocks[0], replayed=True)]))
+    write(tmp_path / "a", *(("q", each) for each in blocks[1:3]))
+    write(tmp_path / "a", *(("q", each) for each in blocks[3:]))
+    done = replay(spark, shelf, [tmp_path / "a"])
+    assert (done.messages, payloads(shelf)) == (2, [1, 3, 5])
+    rows = spark.read.format("forebay").options(url=shelf.url, queue="q").load().orderBy("seq").collect()
+    shown = [from_datetime(row.created_at.astimezone(UTC)) for row in rows]
+    assert shown == [blocks[0].created_at, blocks[2].created_at, blocks[4].created_at]
 
 
 def _forgotten(shelf: Shelf) -> list[Any]:

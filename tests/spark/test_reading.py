@@ -72,7 +72,7 @@ def test_filters_leave_the_right_rows(spark: "SparkSession", file_shelf: Shelf) 
         queue = file_shelf.queue(name)
         file_shelf.push(queue, [Message(b"x", f"p{i % 3}") for i in range(90)], per_block=10)
     frame = file_shelf.read(spark, subscribe="orders,invoices")
-    when = file_shelf(file_shelf.log.read(file_shelf.queue("orders"), 41, messages=1))[0].appended_at
+    when = file_shelf(file_shelf.log.read(file_shelf.queue("orders"), 41, messages=1))[0].accepted_at
     wanted = frame.where(
         (F.col("queue") == "orders")
         & (F.col("seq") > 35)

@@ -97,15 +97,20 @@ class Context:
         if self.failover is not None:
             await self.failover.make_way(queue, partitions)
 
-    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
-        """Write a block to a queue, or spool it while the log is away, or while pushes are held back."""
+    async def append(
+        self, queue: str, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> Appended:
+        """Write a block to a queue, or spool it while the log is away, or while pushes are held back.
+
+        One that is `replayed` was accepted at its `created_at`, by a client's spool.
+        """
         if self.failover is None:
             if self.desk.maintenance.push:
                 text = "pushes are held back (maintenance), and this server has no spool"
                 raise Unavailable(text, hint="try again later", retry_after_seconds=1.0)
-            return await self._write(queue, block, body)
+            return await self._write(queue, block, body, replayed=replayed)
         await self._wait_for_start()
-        write = None if self.opened is None else partial(self._write, queue, block, body)
+        write = None if self.opened is None else partial(self._write, queue, block, body, replayed=replayed)
         return await self.failover.push(queue, block, write)
 
     async def _wait_for_start(self) -> None:
@@ -118,15 +123,15 @@ class Context:
                 async with asyncio.timeout(START_SECONDS):
                     await self.tried.wait()
 
-    async def _write(self, queue: str, block: Block, body: bytes | None) -> Appended:
+    async def _write(self, queue: str, block: Block, body: bytes | None, *, replayed: bool) -> Appended:
         """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""
         try:
-            return await self.store.append(queue, block, body)
+            return await self.store.append(queue, block, body, replayed=replayed)
         except UnknownQueue:
             if not self.settings.create_queues:
                 raise
             await self.store.create_queue(queue, self.desk.creation(queue, block))
-            return await self.store.append(queue, block, body)
+            return await self.store.append(queue, block, body, replayed=replayed)
 
     async def _push(self, queue: str, messages: Sequence[Message | bytes]) -> Written:
         block = Block.of(messages, created_at=self.clock.now())

@@ -21,7 +21,7 @@ from yarl import URL
 from forebay.client.address import checked_key, parse_server, trust
 from forebay.client.pausing import pause_seconds
 from forebay.model import ForebayError, Misconfigured, Rejected, Unavailable
-from forebay.wire.media import MSGPACK, PROBLEM
+from forebay.wire.media import MSGPACK, PROBLEM, WAITED
 from forebay.wire.problems import Problem, error_of
 
 CONNECT_SECONDS_MAX: Final = 5.0
@@ -50,6 +50,8 @@ class Ask:
     """How long the server may wait before it answers."""
     id: str | None = None
     """The Idempotency-Key."""
+    waited_seconds: float | None = None
+    """How long it has waited in a spool, if it has."""
     attempts_max: int | None = None
     """How often it is sent at most; None for as often as there is time."""
 
@@ -158,6 +160,8 @@ class Caller:
         headers = {} if ask.body is None else {"Content-Type": ask.media}
         if ask.id is not None:
             headers["Idempotency-Key"] = ask.id
+        if ask.waited_seconds is not None:
+            headers[WAITED] = f"{ask.waited_seconds:.6f}"
         url = URL(self.server + ask.path, encoded=True)
         try:
             async with session.request(

@@ -296,23 +296,35 @@ class Client:
         block = Block.of(messages, created_at=self._clock.now())
         return block.id, await self.append(queue, block)
 
-    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+    async def append(
+        self, queue: str, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
 
         `where` says whether that is the log, or a spool for now, the server's or ours. Whoever has the block
-        encoded and checked gives it as `body`.
+        encoded and checked gives it as `body`. One that is `replayed` was accepted at its `created_at` and
+        waited since then: its transaction ids are compared with those of that time.
         """
-        if self._outbox is not None:
+        if self._outbox is not None and not replayed:
             return await self._outbox.push(queue, block, body)
-        return await self._post(queue, block, body)
+        return await self._post(queue, block, body, replayed=replayed)
 
     async def _post(
-        self, queue: str, block: Block, body: bytes | None, attempts_max: int | None = None
+        self,
+        queue: str,
+        block: Block,
+        body: bytes | None,
+        attempts_max: int | None = None,
+        *,
+        replayed: bool = False,
     ) -> Appended:
         if body is None:
             check_block(block, _CEILINGS)
             body = encode(block)
-        ask = Ask("POST", f"{_queue(queue)}/messages", body, BLOCK, attempts_max=attempts_max)
+        # Not the time itself: the server's clock may be another.
+        waited = max(0, self._clock.now() - block.created_at) / _SECOND if replayed else None
+        path = f"{_queue(queue)}/messages"
+        ask = Ask("POST", path, body, BLOCK, attempts_max=attempts_max, waited_seconds=waited)
         return (await self._ask(ask, Push)).appended
 
     async def get_task(

@@ -15,7 +15,7 @@ from functools import partial
 from pathlib import Path
 from random import random
 from types import TracebackType
-from typing import Any, Final, Self, TypeVar
+from typing import Any, Final, Protocol, Self, TypeVar
 
 from forebay.client.calling import Ask, Caller, NotForebayError
 from forebay.client.pausing import pause_seconds
@@ -34,8 +34,21 @@ ATTEMPTS: Final = 2
 """How often a block is sent before it is (still) spooled: of connections that are kept one may be cut."""
 
 
-Post = Callable[[str, Block, bytes | None, int], Awaitable[Appended]]
-"""Sends a block past the spool: the queue, the block, its body where that is known, and how often."""
+class Post(Protocol):
+    """Sends a block past the spool."""
+
+    def __call__(
+        self,
+        queue: str,
+        block: Block,
+        body: bytes | None,
+        attempts_max: int,
+        /,
+        *,
+        replayed: bool = False,
+    ) -> Awaitable[Appended]:
+        """Send it up to so often, with its body where that is known."""
+        ...
 
 
 class ForOthersError(Rejected):
@@ -54,13 +67,15 @@ class Server:
         self._queue = queue
         self._is_welcome = False
 
-    async def send(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+    async def send(
+        self, queue: str, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> Appended:
         """Write a block, or say soon why not."""
-        appended = await _answered(self._post(queue, block, body, ATTEMPTS))
+        appended = await _answered(self._post(queue, block, body, ATTEMPTS, replayed=replayed))
         self._is_welcome = True
         return appended
 
-    async def append(self, queue: str, block: Block) -> Appended:
+    async def append(self, queue: str, block: Block, *, replayed: bool = True) -> Appended:
         """Write a block that was spooled. Who is told to ask less often asks less often.
 
         He must not give up: what was written before in the same file would be sent again, and that would be
@@ -68,7 +83,7 @@ class Server:
         """
         while True:
             try:
-                return await self.send(queue, block)
+                return await self.send(queue, block, replayed=replayed)
             except TooMany as error:
                 asked = error.retry_after_seconds or 0.0
                 await asyncio.sleep(pause_seconds(0, random(), asked))  # noqa: S311 - it only spreads

@@ -188,12 +188,15 @@ class SyncClient:
             )
         )
 
-    def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+    def append(
+        self, queue: str, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
 
-        Whoever has the block encoded and checked gives it as `body`.
+        Whoever has the block encoded and checked gives it as `body`. One that is `replayed` was accepted at
+        its `created_at` and waited since then: its transaction ids are compared with those of that time.
         """
-        return self._thread.run(self._client.append(queue, block, body))
+        return self._thread.run(self._client.append(queue, block, body, replayed=replayed))
 
     def get_task(
         self,

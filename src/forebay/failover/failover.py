@@ -185,6 +185,7 @@ class Failover:
             seconds=PATIENCE * self.settings.attempt_seconds,
             announce=self._heard,
             creation=self._created,
+            clock=self._clock,
         )
         self.follow(LogWay(guard, sink))
         return guarded(guard)

@@ -16,10 +16,12 @@ from forebay.log.values import Append, Queue, Receipt
 from forebay.model import (
     BLOCK_MESSAGES_CEILING,
     Block,
+    Clock,
     Conflict,
     Forbidden,
     ForebayError,
     Rejected,
+    SystemClock,
     TooLarge,
     Unauthorized,
     Unavailable,
@@ -92,6 +94,7 @@ class LogSink:
     """Writes many blocks in one commit, which may take so many seconds.
 
     `announce` is told of each queue that has something new; `creation` is asked when a queue has to be made.
+    Blocks were accepted when they were made, by `clock`: one of the future counts as accepted now.
     """
 
     def __init__(
@@ -102,8 +105,10 @@ class LogSink:
         seconds: float = 30.0,
         announce: Callable[[int], Awaitable[None]] = _unheard,
         creation: Creation = by_name,
+        clock: Clock | None = None,
     ) -> None:
         self._log = log
+        self._clock = clock or SystemClock()
         self._create_queues = create_queues
         self._seconds = seconds
         self._announce = announce
@@ -136,7 +141,8 @@ class LogSink:
         appends: list[Append] = []
         for name, block in blocks:
             queue = self._queues.get(name) or await self._find(name, block)
-            appends.extend(Append.of(queue, part) for part in _fitting(queue, block))
+            waited = block.created_at <= self._clock.now()
+            appends.extend(Append.of(queue, part, replayed=waited) for part in _fitting(queue, block))
         receipt = await self._log.commit(appends)
         self.has_taken |= not all(appended.known for appended in receipt.appended)
         for number in {append.queue for append in appends}:
@@ -172,8 +178,8 @@ async def answered(log: Taker, work: Awaitable[T], seconds: float) -> T:
 class Target(Protocol):
     """What `StoreSink` asks of a store."""
 
-    async def append(self, queue: str, block: Block) -> object:
-        """Write a block."""
+    async def append(self, queue: str, block: Block, *, replayed: bool) -> object:
+        """Write a block, which waited in a spool since it was made."""
         ...
 
     async def create_queue(self, name: str, settings: dict[str, Any] | None = None) -> object:
@@ -227,7 +233,7 @@ class StoreSink:
 
     async def _append(self, name: str, block: Block) -> None:
         try:
-            await self._store.append(name, block)
+            await self._store.append(name, block, replayed=True)
         except UnknownQueue:
             if not self._create_queues:
                 raise

@@ -262,10 +262,14 @@ async def write_whole(submit: Callable[[Item], Awaitable[Result]], item: Item) -
         pairs = list(zip(item.appends, result.answers, strict=True))
         if result.conflicts or any(i.differs(a) for i, a in pairs) or is_whole(item, result):
             return result
-        for intake, answer in pairs:
-            intake.drop(answer.found)
         if not any(answer.found for answer in result.answers):
             note_links(item.appends, result.answers)
+            continue
+        for intake, answer in pairs:
+            intake.drop(answer.found)
+        for intake in item.appends:
+            intake.take_back()  # its window may reach less far than that of the message it was left to
+        leave_to_earlier(item.appends)
 
 
 def _may_overtake(intakes: Sequence[Intake]) -> bool:

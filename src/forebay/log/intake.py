@@ -6,6 +6,9 @@ is tried again under the same id. `Intake` remembers what was dropped, by index 
 an id of the first message, ~j for "the same as message j of this push", or -(2**40 + n) for "the
 message n places before this block", where an atomic commit holds a transaction id in two blocks: they
 are written next to each other, so n is known before the ids are.
+
+Two messages with one transaction id are the same if they were accepted within the queue's window of each
+other, in whichever order they come to the log. Of several, the one that was accepted last is remembered.
 """
 
 from __future__ import annotations
@@ -16,7 +19,7 @@ from hashlib import blake2b
 import msgspec
 
 from forebay.log.flows import encode_flows
-from forebay.log.values import Append, Appended, Queue
+from forebay.log.values import Append, Appended, Queue, QueueSettings
 from forebay.model import (
     Block,
     Conflict,
@@ -30,6 +33,7 @@ from forebay.model import (
 )
 
 _BACK = 1 << 40
+_SECOND = 1_000_000
 _encode_duplicates = msgspec.msgpack.Encoder().encode
 _decode_duplicates = msgspec.msgpack.Decoder(dict[int, int]).decode
 
@@ -56,11 +60,13 @@ class Intake:
 
     __slots__ = (
         "_append",
-        "_dedupes",
         "_dropped",
+        "_found",
         "_kept",
         "_links",
         "_offered",
+        "_window",
+        "accepted_at",
         "block",
         "digests",
         "partition",
@@ -74,19 +80,22 @@ class Intake:
         self.queue = queue.number
         self.total = len(append.block)
         self.partition = _only_partition(append.block, queue) if queue.settings.ordered else None
+        self.accepted_at = append.block.created_at if append.replayed else None
+        """When it was accepted, if that is before it is written; a log takes no time of its future."""
         self._offered = append
-        self._dedupes = append.block.transaction_ids is not None and queue.settings.dedupe_seconds > 0
+        self._window = dedupe_us(queue.settings)
         self.begin_anew()
 
     def begin_anew(self) -> None:
         """Offer the block as it came, but for what it repeats itself."""
         self.block: Block = self._offered.block
+        self._found: dict[int, int] = {}
         self._append = self._offered
         self._kept: list[int] | range = range(self.total)
         self._dropped: dict[int, int] = {}
         self._links: dict[int, tuple[Intake, int]] = {}
         self.digests: list[bytes | None] | None = None
-        if self._dedupes:
+        if self._window and self.block.transaction_ids is not None:
             self._digest()
 
     @property
@@ -114,8 +123,17 @@ class Intake:
         if not found:
             return
         for index, message_id in found:
-            self._dropped[self._kept[index]] = message_id
+            self._found[self._kept[index]] = message_id
+        self._dropped |= self._found
         self._leave_out({index for index, _ in found})
+
+    def take_back(self) -> None:
+        """Offer again what was left to earlier blocks, since the log has found some of theirs."""
+        if self._links:
+            found = self._found
+            self.begin_anew()
+            places = {place: index for index, place in enumerate(self._kept)}
+            self.drop(tuple((places[place], message_id) for place, message_id in found.items()))
 
     def leave_to(self, seen: dict[bytes, tuple[Intake, int]]) -> None:
         """Leave out the messages that an earlier block of the commit holds, and add to `seen`."""
@@ -124,12 +142,22 @@ class Intake:
             if digest is not None:
                 place = self._kept[index]
                 first = seen.setdefault(digest, (self, place))
-                if first[0] is not self:
+                if first[0] is self:
+                    continue
+                if self._is_near(first[0]):
                     self._links[place] = first
                     self._dropped[place] = -_BACK
                     same.add(index)
+                elif (self.accepted_at or 0) > (first[0].accepted_at or 0):
+                    seen[digest] = (self, place)
         if same:
             self._leave_out(same)
+
+    def _is_near(self, other: Intake) -> bool:
+        """Whether another block of the commit was accepted within the window of this one."""
+        if self.accepted_at is None or other.accepted_at is None:
+            return True
+        return abs(self.accepted_at - other.accepted_at) < self._window
 
     @property
     def leaves_some(self) -> bool:
@@ -226,6 +254,21 @@ def find_links(intakes: Sequence[Intake], answers: Sequence[Answer]) -> list[dic
     pairs = list(zip(intakes, answers, strict=True))
     ids = {intake: (answer, intake.appended(answer).ids()) for intake, answer in pairs}
     return [intake.links(answer, ids) for intake, answer in pairs]
+
+
+def dedupe_us(settings: QueueSettings) -> int:
+    """The window of a queue; 0 where nothing is compared."""
+    return int(settings.dedupe_seconds * _SECOND)
+
+
+def remembered_us(settings: QueueSettings, remember_us: int) -> int:
+    """How long a transaction id is remembered after its message was written.
+
+    Longer than the window by as long as a push may wait in a spool: what it is compared with was accepted up
+    to a window before it, and blocks, and ids of blocks, are kept no longer than that either.
+    """
+    window = dedupe_us(settings)
+    return window + min(int(settings.keep_seconds * _SECOND), remember_us) if window else 0
 
 
 def _place(value: int, first: int) -> int:

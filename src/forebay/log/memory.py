@@ -35,7 +35,7 @@ from forebay.log.claiming import (
 from forebay.log.finding import OUTCOMES_MAX, has, is_about, soonest
 from forebay.log.flows import FlowTally, Returned
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
-from forebay.log.intake import Answer, Intake, resolve
+from forebay.log.intake import Answer, Intake, dedupe_us, remembered_us, resolve
 from forebay.log.marking import Marking
 from forebay.log.records import check_keys, check_scan, current, written
 from forebay.log.registry import (
@@ -123,6 +123,14 @@ class _Queue:
         return self.blocks[bisect.bisect_left(self.blocks, key, key=lambda block: block.last) :]
 
 
+class _Named(msgspec.Struct, frozen=True):
+    """The message of a transaction id that was accepted last, and when it was written."""
+
+    message_id: int
+    at: int
+    accepted_at: int
+
+
 @dataclass
 class _Letter:
     letter: DeadLetter
@@ -193,7 +201,9 @@ class MemoryLog:
         self._owners: dict[str, int] = {}
         self._receipts: dict[bytes, tuple[int, Answer]] = {}
         self._settled: dict[bytes, tuple[int, tuple[int, ...]]] = {}
-        self._digests: dict[bytes, tuple[int, int]] = {}
+        self._digests: dict[bytes, _Named] = {}
+        self._replaced: list[tuple[bytes, _Named | None]] = []
+        """What the item that is being written has replaced."""
         self._stages: dict[str, dict[bytes, tuple[int, Append]]] = {}
         self._quarantine: dict[int, StoredBlock] = {}
         self._records: dict[tuple[str, str], Kept] = {}
@@ -257,9 +267,9 @@ class MemoryLog:
         for group in await self.groups(held.queue):
             await self.delete_group(group)
         self._digests = {
-            digest: (message_id, at)
-            for digest, (message_id, at) in self._digests.items()
-            if queue_of(message_id) != held.queue.number
+            digest: known
+            for digest, known in self._digests.items()
+            if queue_of(known.message_id) != held.queue.number
         }
         held.deleted, held.blocks, held.floor = True, [], held.next
         held.flows.clear()
@@ -387,6 +397,7 @@ class MemoryLog:
         known = self._settled.get(item.id) if item.settlements or item.records else None
         conflicts = self._conflicts(item.settlements) if known is None else known[1]
         answers: list[Answer] = []
+        self._replaced.clear()
         for intake in item.appends:
             answer = self._answer(intake, now)
             fresh = not answer.known and not answer.found
@@ -422,18 +433,22 @@ class MemoryLog:
         for intake, answer in reversed(list(zip(item.appends, answers, strict=True))):
             if not answer.known and not answer.found:
                 self._take_back(intake)
+        for digest, known in reversed(self._replaced):
+            if known is None:
+                del self._digests[digest]
+            else:
+                self._digests[digest] = known
 
     def _answer(self, intake: Intake, now: int) -> Answer:
         if intake.id in self._receipts:
             answer = self._known(intake.id)
             return Answer(answer.first, answer.count, known=True, dropped=answer.dropped)
-        window = self._live(intake.queue).queue.settings.dedupe_seconds * _SECOND
+        window = dedupe_us(self._live(intake.queue).queue.settings)
         found = []
         for index, digest in enumerate(intake.digests or ()):
-            if digest is not None and digest in self._digests:
-                message_id, at = self._digests[digest]
-                if at > now - window:
-                    found.append((index, message_id))
+            known = None if digest is None else self._digests.get(digest)
+            if known is not None and abs(known.accepted_at - _accepted(intake, now)) < window:
+                found.append((index, known.message_id))
         return Answer(found=tuple(found))
 
     def _known(self, block_id: bytes) -> Answer:
@@ -451,7 +466,11 @@ class MemoryLog:
             held.flows[first] = [flow_of(headers) for headers in intake.block.headers()]
         for index, digest in enumerate(intake.digests or ()):
             if digest is not None:
-                self._digests[digest] = (first + index, now)
+                named = _Named(first + index, now, _accepted(intake, now))
+                known = self._digests.get(digest)
+                if known is None or known.accepted_at <= named.accepted_at:
+                    self._replaced.append((digest, known))
+                    self._digests[digest] = named
         answer = Answer(first, count, dropped=intake.dropped)
         self._receipts[intake.id] = (now, answer)
         return answer
@@ -463,9 +482,6 @@ class MemoryLog:
             held.next -= held.blocks.pop().count
             del held.flows[pack(intake.queue, held.next)]
         del self._receipts[intake.id]
-        for digest in intake.digests or ():
-            if digest is not None:
-                del self._digests[digest]
 
     def _conflicts(self, settlements: Sequence[Settlement]) -> tuple[int, ...]:
         """Which settlements come too late, given that those before them are carried out."""
@@ -892,9 +908,9 @@ class MemoryLog:
         )
 
     async def locate(self, queue: Queue, keys: Sequence[tuple[str, str]]) -> list[int | None]:
-        since = self._clock.now() - self._live(queue.number).queue.settings.dedupe_seconds * _SECOND
-        found = (self._digests.get(digest, (None, 0)) for digest in digests_of(queue, keys))
-        return [message_id if at > since else None for message_id, at in found]
+        since = self._clock.now() - dedupe_us(self._live(queue.number).queue.settings)
+        found = (self._digests.get(digest) for digest in digests_of(queue, keys))
+        return [None if known is None or known.at <= since else known.message_id for known in found]
 
     async def records(self, space: str, keys: Sequence[str]) -> list[Kept]:
         check_keys(space, keys)
@@ -1063,13 +1079,16 @@ class MemoryLog:
         for append in appends:
             staged.setdefault(append.block.id, (self._clock.now(), append))
 
-    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+    async def publish(
+        self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = (), replayed: bool = False
+    ) -> Receipt:
         check_publish(stage, ids)
         staged = self._stages.get(stage, {})
         missing = [i for i in ids if i not in staged]
         if missing and not all(i in self._receipts for i in missing):
             raise nothing_staged(stage, len(missing))
-        appends = [staged[i][1] for i in ids if i in staged]
+        found = (staged[i][1] for i in ids if i in staged)
+        appends = [Append(a.queue, a.block, a.body, replayed=replayed) for a in found]
         receipt = await self.commit(appends, atomic=True, records=records)
         fresh = iter(receipt.appended)
         self._stages.pop(stage, None)
@@ -1098,11 +1117,11 @@ class MemoryLog:
         self._receipts = {i: known for i, known in self._receipts.items() if known[0] >= before}
         self._settled = {i: known for i, known in self._settled.items() if known[0] >= before}
         forgotten = remembered - len(self._receipts) - len(self._settled)
-        windows = {n: int(q.queue.settings.dedupe_seconds * _SECOND) for n, q in self._queues.items()}
+        times = {n: remembered_us(q.queue.settings, self._remember) for n, q in self._queues.items()}
         self._digests = {
-            digest: (message_id, at)
-            for digest, (message_id, at) in self._digests.items()
-            if at > now - windows[queue_of(message_id)]
+            digest: known
+            for digest, known in self._digests.items()
+            if known.at > now - times[queue_of(known.message_id)]
         }
         self._stages = {
             name: staged
@@ -1210,6 +1229,11 @@ class MemoryLog:
 
     def _is_kept(self, block: StoredBlock) -> bool:
         return sequence_of(block.first) >= self._queues[queue_of(block.first)].floor
+
+
+def _accepted(intake: Intake, now: int) -> int:
+    """When a block that is written now was accepted."""
+    return now if intake.accepted_at is None else min(intake.accepted_at, now)
 
 
 def _open(claim: _Claim, group: Group, message_id: int) -> OpenClaim | None:

@@ -429,12 +429,15 @@ class Log(Protocol):
         """Keep blocks under a name, unseen. Idempotent by block id."""
         ...
 
-    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+    async def publish(
+        self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = (), replayed: bool = False
+    ) -> Receipt:
         """Append the staged blocks of these ids, in this order, and forget the rest of the stage.
 
         Up to 20,000 of them, all at once, together with `records`, under the rules of `commit`: after
         VersionConflict nothing was published, and the stage is as it was. A second publish of the same ids
         answers like the first; its records are looked at again: their versions tell that it is the second.
+        `replayed` says of all of them what it says of an `Append`.
         """
         ...
 

@@ -22,6 +22,7 @@ from forebay.model import (
     bitmap,
     decode,
     encode,
+    peek_header,
     sequence_of,
     verify,
 )
@@ -46,9 +47,13 @@ class QueueSettings(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fi
     ordered: bool = False
     """Partitions are handed out one run at a time, in push order. Fixed at creation."""
     dedupe_seconds: float = 3600.0
-    """How long a transaction id is remembered; 0 switches dedupe off."""
+    """Two pushes of a transaction id that are accepted within this time are one; 0 switches dedupe off."""
     keep_seconds: float = 86_400.0
-    """How long blocks stay readable after every group has finished with them."""
+    """How long blocks stay readable after every group has finished with them.
+
+    A push that waited in a spool is compared with transaction ids of its time if it comes within this time,
+    and within the time for which ids are remembered.
+    """
     expire_seconds: float | None = None
     """When set, blocks older than this are dropped even if a group still needs them."""
     visibility_seconds: float = 60.0
@@ -87,20 +92,29 @@ class Group(msgspec.Struct, frozen=True):
 
 
 class Append:
-    """A block on its way into a queue, encoded once: by whoever needs its bytes first, in any thread."""
+    """A block on its way into a queue, encoded once: by whoever needs its bytes first, in any thread.
 
-    __slots__ = ("_body", "block", "queue")
+    One that is `replayed` was accepted at its `created_at`, and waited in a spool since then: its transaction
+    ids are compared with those of that time. Others are accepted when they are written.
+    """
 
-    def __init__(self, queue: int, block: Block, body: bytes | None = None) -> None:
+    __slots__ = ("_body", "block", "queue", "replayed")
+
+    def __init__(
+        self, queue: int, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> None:
         self.queue = queue
         self.block = block
         self._body = body
+        self.replayed = replayed
 
     @classmethod
-    def of(cls, queue: Queue | int, block: Block | Sequence[Message | bytes]) -> Append:
+    def of(
+        cls, queue: Queue | int, block: Block | Sequence[Message | bytes], *, replayed: bool = False
+    ) -> Append:
         """A block for a queue; messages become a block with a fresh id."""
         number = queue if isinstance(queue, int) else queue.number
-        return cls(number, block if isinstance(block, Block) else Block.of(block))
+        return cls(number, block if isinstance(block, Block) else Block.of(block), replayed=replayed)
 
     def __eq__(self, other: object) -> bool:
         """Whether it is the same block on its way into the same queue."""
@@ -264,6 +278,14 @@ class Receipt(msgspec.Struct, frozen=True):
             raise Conflict(text, hint="drop the work; its messages are handed out again")
 
 
+def accepted_at(created_at: int, appended_at: int) -> int:
+    """When a block was accepted, by when it says that it was made: not after the log had it.
+
+    0 says nothing, as in the copy that a dead letter has of its message.
+    """
+    return created_at if 0 < created_at < appended_at else appended_at
+
+
 class StoredBlock(msgspec.Struct, frozen=True):
     """A block as the log holds it: `count` messages from message id `first` on."""
 
@@ -278,6 +300,14 @@ class StoredBlock(msgspec.Struct, frozen=True):
     def last(self) -> int:
         """The id of the last message."""
         return self.first + self.count - 1
+
+    @property
+    def accepted_at(self) -> int:
+        """When its messages were accepted: before it was appended, where it waited in a spool."""
+        try:
+            return accepted_at(peek_header(self.body).created_at, self.appended_at)
+        except Corrupt:  # or it was left out
+            return self.appended_at
 
     def check(self) -> None:
         """Raise Corrupt unless the body is whole and the one that was written here."""
@@ -644,4 +674,4 @@ def letter_block(message_id: int, died_at: int, partition: str | None, body: byt
 def dead_letter_body(death: Death) -> bytes:
     """The copy of a dead message: a block of one."""
     assert death.message is not None, "a death without its message"
-    return encode(Block.of([death.message]))
+    return encode(Block.of([death.message], created_at=0))

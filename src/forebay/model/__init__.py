@@ -24,6 +24,7 @@ from forebay.model.codec import (
     decode_raw,
     encode,
     peek_header,
+    restamp,
     verify,
 )
 from forebay.model.columns import Headers
@@ -156,6 +157,7 @@ __all__ = [
     "peek_header",
     "queue_of",
     "redact",
+    "restamp",
     "sequence_of",
     "to_datetime",
     "unpack",

@@ -124,6 +124,16 @@ def encode(block: Block, compression: Compression = Compression.LZ4) -> bytes:
     return b"".join((summed, _CHECKSUM.pack(zlib.crc32(stored, zlib.crc32(summed))), stored))
 
 
+def restamp(data: Bytes, created_at: int) -> bytes:
+    """A whole block as bytes, made at another time."""
+    header = peek_header(data)
+    stored = memoryview(data)[HEADER_BYTES:]
+    summed = _SUMMED.pack(
+        MAGIC, VERSION, header.compression, header.count, created_at, header.id, header.body_bytes
+    )
+    return b"".join((summed, _CHECKSUM.pack(zlib.crc32(stored, zlib.crc32(summed))), stored))
+
+
 def peek_header(data: Bytes) -> Header:
     """Read the header without checking the body, which need not be there."""
     if len(data) < HEADER_BYTES:

@@ -32,7 +32,10 @@ class Piece(msgspec.Struct, frozen=True):
     queue: str
     first: int
     at: int
+    """When they were accepted."""
     block: Block | PlainBlock
+    appended_at: int = 0
+    """When the log took them; for the archive."""
 
 
 class Shape:
@@ -131,7 +134,8 @@ def _cut(piece: Piece) -> Iterator[Piece]:
         yield piece
         return
     for i in range(0, count, BATCH_ROWS_MAX):
-        yield Piece(piece.queue, piece.first + i, piece.at, piece.block.slice(i, i + BATCH_ROWS_MAX))
+        block = piece.block.slice(i, i + BATCH_ROWS_MAX)
+        yield msgspec.structs.replace(piece, first=piece.first + i, block=block)
 
 
 # The columns: from pieces, and the type that Spark expects, to an array
@@ -188,9 +192,17 @@ def _value(pieces: Sequence[Piece], kind: pa.DataType) -> pa.Array:
 
 
 def _created_at(pieces: Sequence[Piece], kind: pa.DataType) -> pa.Array:
+    return _times(pieces, [piece.at for piece in pieces], kind)
+
+
+def appended_at(pieces: Sequence[Piece], kind: pa.DataType) -> pa.Array:
+    """When the log took each message."""
+    return _times(pieces, [piece.appended_at for piece in pieces], kind)
+
+
+def _times(pieces: Sequence[Piece], at: Sequence[int], kind: pa.DataType) -> pa.Array:
     counts = [len(piece.block) for piece in pieces]
-    times = np.repeat(np.array([piece.at for piece in pieces], dtype=np.int64), counts)
-    return pa.array(times).cast(kind)
+    return pa.array(np.repeat(np.array(at, dtype=np.int64), counts)).cast(kind)
 
 
 def _headers(pieces: Sequence[Piece], kind: pa.DataType) -> pa.Array:

@@ -327,5 +327,5 @@ def _runs(claim: Claim, queue: Queue) -> Iterator[Piece]:
         if i + 1 == len(left) or left[i + 1] != offset + 1:
             start = left[low]
             part = block.slice(begin + start, begin + offset + 1)
-            yield Piece(queue.name, first + start, claim.block.appended_at, part)
+            yield Piece(queue.name, first + start, claim.block.accepted_at, part)
             low = i + 1

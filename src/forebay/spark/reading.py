@@ -147,7 +147,7 @@ def read_pieces(face: Face, task: Task, *, loud: bool, archive: str | None = Non
             continue
         if low > first or end - first < len(block):
             block = block.slice(low - first, end - first)
-        yield Piece(name, low, stored.appended_at, block)
+        yield Piece(name, low, stored.accepted_at, block)
     if at < task.end:
         yield from _elsewhere(face, task.queue, at, task.end, archive, loud=loud)
 

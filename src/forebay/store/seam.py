@@ -133,10 +133,13 @@ class Store(Protocol):
         """
         ...
 
-    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+    async def append(
+        self, queue: str, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
 
-        Whoever has the block encoded and checked gives it as `body`.
+        Whoever has the block encoded and checked gives it as `body`. One that is `replayed` was accepted at
+        its `created_at` and waited since then: its transaction ids are compared with those of that time.
         """
         ...
 

@@ -326,13 +326,16 @@ class LogStore:
         block = Block.of(messages, id=id, created_at=self._clock.now())
         return (await self._append(held, Append.of(held, block))).ids()
 
-    async def append(self, queue: str, block: Block, body: bytes | None = None) -> Appended:
+    async def append(
+        self, queue: str, block: Block, body: bytes | None = None, *, replayed: bool = False
+    ) -> Appended:
         """Put a whole block; where its messages are, and which of them were there before.
 
-        Whoever has the block encoded and checked gives it as `body`.
+        Whoever has the block encoded and checked gives it as `body`. One that is `replayed` was accepted at
+        its `created_at` and waited since then: its transaction ids are compared with those of that time.
         """
         held = await self._known(queue)
-        append = Append(held.number, block, body) if body else Append.of(held, block)
+        append = Append(held.number, block, body or None, replayed=replayed)
         return await self._append(held, append)
 
     async def _append(self, queue: Queue, append: Append) -> Appended:

@@ -13,7 +13,7 @@ from itertools import accumulate, groupby
 
 import msgspec
 
-from forebay.log.values import Claim, Death, Deferral, QueueSettings
+from forebay.log.values import Claim, Death, Deferral, QueueSettings, accepted_at
 from forebay.model import Block, Flow, bitmap, flow_of
 from forebay.store.giving_up import is_last, last_words, without_start
 from forebay.warm.values import Parcel
@@ -44,10 +44,11 @@ def unpack(claim: Claim, block: Block, now: int, settings: QueueSettings, *, mos
     if block.start_times is not None and not claim.attempts:
         later, offsets = _not_yet(claim, block.start_times, offsets, now, ordered=ordered)
         deferred += later
+    accepted = accepted_at(block.created_at, claim.block.appended_at)
     parcels = [
         Parcel(
             claim.token, claim.first, claim.count, piece, size, flow, claim.block.partition,
-            claim.attempts, claim.block.appended_at, start_time, claim.prev_start_time,
+            claim.attempts, accepted, start_time, claim.prev_start_time,
             pick(block, begin, piece),
         )
         for flow, start_time, group in _alike(claim, block, offsets, ordered=ordered)

@@ -65,7 +65,7 @@ def _message_of(message_id: int, found: Found) -> tuple[Message | None, int | No
     try:
         if found.block is not None:
             block = found.block.decode(found.queue.name)
-            return block.message(message_id - found.block.first), block.created_at
+            return block.message(message_id - found.block.first), found.block.accepted_at
         for stands in found.standings:
             if stands.letter is not None:
                 return decode(stands.letter.letter.body).message(0), None

@@ -52,16 +52,17 @@ _NUMBERS: Final = frozenset({"tokens", "ids"})
 _NUMBER_MAX: Final = (1 << 63) - 1
 
 
-class SentBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
+class SentBlock(msgspec.Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True):
     """A block on its way into a queue, by the queue's number."""
 
     queue: int
     body: bytes
+    replayed: bool = False
 
     def append(self) -> Append:
         """What it stands for."""
         try:
-            return Append(self.queue, decode(self.body), self.body)
+            return Append(self.queue, decode(self.body), self.body, replayed=self.replayed)
         except Corrupt as error:
             raise Rejected(f"this is no block: {error.message}", hint="see docs: the block format") from None
 
@@ -109,7 +110,7 @@ class Verb:
     def sent(self, named: Mapping[str, Any]) -> bytes:
         """Arguments as they are sent; Rejected where they can't be."""
         if "appends" in named:
-            named = {**named, "appends": [SentBlock(a.queue, a.body) for a in named["appends"]]}
+            named = {**named, "appends": [SentBlock(a.queue, a.body, a.replayed) for a in named["appends"]]}
         for name in named.keys() & _NUMBERS:  # what no message and no claim can have is looked for nowhere
             named = {**named, name: [number for number in named[name] if _is_sendable(number)]}
         try:

@@ -14,3 +14,6 @@ MSGPACK_NAMES: Final = frozenset({MSGPACK, "application/vnd.msgpack", "applicati
 NDJSON_NAMES: Final = frozenset(
     {NDJSON, "application/ndjson", "application/jsonl", "application/x-jsonlines"}
 )
+
+WAITED: Final = "Forebay-Waited-Seconds"
+"""The header of a push that waited in a spool: for how long."""

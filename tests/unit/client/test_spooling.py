@@ -34,9 +34,20 @@ class Posts:
     def __init__(self, errors: Sequence[ForebayError]) -> None:
         self.errors = list(errors)
         self.attempts: list[int] = []
+        self.replayed: list[bool] = []
 
-    async def __call__(self, _queue: str, _block: Block, _body: bytes | None, attempts_max: int) -> Appended:
+    async def __call__(
+        self,
+        _queue: str,
+        _block: Block,
+        _body: bytes | None,
+        attempts_max: int,
+        /,
+        *,
+        replayed: bool = False,
+    ) -> Appended:
         self.attempts.append(attempts_max)
+        self.replayed.append(replayed)
         if self.errors:
             raise self.errors.pop(0)
         return DONE
@@ -67,6 +78,14 @@ async def test_who_asks_too_often_goes_on_as_told_and_does_not_begin_again(pause
     assert await Server(posts, queue).append("q", BLOCK) == DONE
     assert [3.0 <= pause < 4.0 for pause in pauses] == [True] * 4
     assert posts.attempts == [ATTEMPTS] * 5
+    assert posts.replayed == [True] * 5
+
+
+async def test_only_what_was_spooled_was_accepted_before_it_is_sent() -> None:
+    posts = Posts([])
+    await Server(posts, queue).send("q", BLOCK)
+    await Server(posts, queue).append("q", BLOCK)
+    assert posts.replayed == [False, True]
 
 
 async def test_somebody_else_who_answers_is_an_outage() -> None:

@@ -20,7 +20,8 @@ class OrderedStore:
         self.away: set[str] = set()
         self.going_on = asyncio.Event()
 
-    async def append(self, queue: str, block: Block) -> object:
+    async def append(self, queue: str, block: Block, *, replayed: bool) -> object:
+        assert replayed
         if queue in self.away:
             raise Unavailable("not now")
         if self.away:
@@ -69,7 +70,8 @@ async def test_of_partitions_that_were_spooled_together_only_what_is_bad_is_refu
 
 @pytest.mark.parametrize("error", [Unauthorized("no key"), Forbidden("no scope")])
 async def test_no_message_is_to_blame_for_the_key(error: Rejected, monkeypatch: pytest.MonkeyPatch) -> None:
-    async def refuse(_queue: str, _block: Block) -> object:
+    async def refuse(_queue: str, _block: Block, *, replayed: bool) -> object:
+        assert replayed
         raise error
 
     store = OrderedStore()

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from forebay.log.values import Queue, QueueSettings
 from forebay.model import Block, Message
-from forebay.spark.replay.planning import Source, deduping, grouped, in_order
+from forebay.spark.replay.planning import Source, deduping, grouped, in_order, repeated
 from forebay.spark.replay.staging import Gathering, is_original
 from forebay.spool.lines import SpooledBlock, decode_line
 from forebay.spool.names import FileName
@@ -20,8 +20,9 @@ def source(id: str, folder: str = "a", *, size: int = 1, failed: bool = False) -
     return Source(folder, FileName("failover", id, "finished"), size, failed)
 
 
-def queue(name: str, dedupe_seconds: float) -> Queue:
-    return Queue(1, name, QueueSettings(dedupe_seconds=dedupe_seconds), 0)
+def queue(name: str, dedupe_seconds: float, keep_seconds: float = 86_400) -> Queue:
+    settings = QueueSettings(dedupe_seconds=dedupe_seconds, keep_seconds=keep_seconds)
+    return Queue(1, name, settings, 0)
 
 
 def test_files_come_by_their_time_whichever_server_wrote_them() -> None:
@@ -45,11 +46,21 @@ def test_groups_are_all_files_in_order_and_none_is_too_large_unless_it_is_one_fi
 
 
 def test_transaction_ids_are_compared_where_a_queue_forgets_them_too_soon() -> None:
-    rules = deduping([queue("long", 86_400), queue("off", 0), queue("short", 60)], 10 << 20, 3600)
+    queues = [queue("long", 86_400), queue("off", 0), queue("short", 60), queue("brief", 60, keep_seconds=0)]
+    rules = deduping(queues, 10 << 20, QueueSettings())
     assert rules.is_needed
-    assert [rules.looks_at(name) for name in ("long", "off", "short", "new")] == [False, True, True, False]
-    assert not deduping([queue("long", 86_400)], 10 << 20, 3600).is_needed
-    assert deduping([], 100 << 30, 3600).looks_at("new")
+    windows = [rules.window(name) for name in ("long", "off", "short", "brief", "new")]
+    assert windows == [None, 0, None, 60_000_000, None]
+    assert not deduping([queue("long", 86_400)], 10 << 20, QueueSettings()).is_needed
+    assert deduping([], 100 << 30, QueueSettings()).window("new") == 3_600_000_000
+
+
+def test_messages_are_repeated_within_the_window_of_the_last_new_one() -> None:
+    """As a log finds them: a duplicate doesn't prolong the window, and none has no end."""
+    places = [((0, 0, 0, number), at) for number, at in enumerate([0, 50, 60, 100, 119, 120, 10])]
+    assert [place[3] for place in repeated(places, 60)] == [1, 3, 4]
+    assert [place[3] for place in repeated(places, 0)] == [1, 2, 3, 4, 5, 6]
+    assert repeated(places[:1], 60) == []
 
 
 def original(number: int, queue: str = "q") -> SpooledBlock:

@@ -188,7 +188,7 @@ def _messages(queue: QueueStats, block: StoredBlock) -> list[Seen]:
         decoded = block.decode(queue.queue.name)
     except Corrupt:
         return []  # it is reported when it is handed out
-    at = block.appended_at
+    at = block.accepted_at
     return [Seen(block.first + i, at, queue, decoded.message(i)) for i in range(block.count)]
 
 
@@ -284,7 +284,7 @@ def _story(found: Whereabouts) -> dict[str, Any]:
     newest = max(deaths, key=attrgetter("at"), default=None)
     deadlines = [place.deadline for place in found.groups if place.deadline is not None]
     return {
-        "createdAt": iso_or_none(None if found.block is None else found.block.appended_at),
+        "createdAt": iso_or_none(None if found.block is None else found.block.created_at),
         "errorMessage": None if newest is None else newest.reason,
         "retryCount": max((place.attempts for place in found.groups), default=0),
         "leaseExpiresAt": iso_or_none(max(deadlines, default=None)),

@@ -143,7 +143,7 @@ async def _shown(call: Call, letter: DeadLetter, queue: Queue, group: Group) -> 
         "retryCount": letter.attempts,
         "data": None if message is None else opened(call, message),
         **shown_headers(None if message is None else message.headers),
-        "createdAt": iso_or_none(None if block is None else block.appended_at),
+        "createdAt": iso_or_none(None if block is None else block.accepted_at),
         "failedAt": iso(letter.died_at),
     }
 

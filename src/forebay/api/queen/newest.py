@@ -48,7 +48,7 @@ async def _read(call: Call, found: QueueStats, begin: int, end: int) -> list[tup
             with suppress(Corrupt):  # it is in quarantine, and the others can be seen
                 block = stored.decode(queue.name)
                 wanted = range(max(begin, first), min(end, position))
-                seen += [(at, block.message(at - first), block.created_at) for at in wanted]
+                seen += [(at, block.message(at - first), stored.accepted_at) for at in wanted]
         if not blocks:
             break
     return seen

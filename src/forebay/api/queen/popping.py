@@ -227,7 +227,7 @@ async def _without_stale(desk: Desk, queues: Sequence[Queue], tasks: Sequence[Ta
         for task in tasks
         if not task.attempts
         and task.queue_num in limits
-        and now - task.created_at > limits[task.queue_num] * _SECOND
+        and now - task.start_time > limits[task.queue_num] * _SECOND  # nobody can take what is in a spool
     ]
     if stale:
         await desk.store.settle(bury=stale)

@@ -34,6 +34,7 @@ from forebay.model import (
     format_id,
     mint,
     parse_id,
+    restamp,
     whole,
 )
 from forebay.wire.forms import (
@@ -47,7 +48,7 @@ from forebay.wire.forms import (
     StreamReceipt,
     pushed_forms,
 )
-from forebay.wire.media import BLOCK, JSON, MSGPACK, MSGPACK_NAMES, NDJSON, NDJSON_NAMES
+from forebay.wire.media import BLOCK, JSON, MSGPACK, MSGPACK_NAMES, NDJSON, NDJSON_NAMES, WAITED
 
 KEY_CHARACTERS_MAX: Final = 255
 LINE_BLOCK_MESSAGES: Final = 1_000
@@ -56,6 +57,9 @@ LINE_BLOCK_BYTES: Final = 4 << 20
 _FIELDS: Final = tuple(Item.__struct_fields__)
 _MESSAGE_FIELDS: Final = tuple(Message.__struct_fields__)
 _SECOND: Final = 1_000_000
+_SKEW_US: Final = 1_000_000
+"""How far a client's clock may be from ours before its time is not taken for the time of a push."""
+_WAITED_SECONDS_MAX: Final = 1e10
 _plain: Final = msgspec.json.Decoder(list[PlainItem])
 _WORST: Final[Sequence[Where]] = ("log", "spool", "buffered")
 """Where messages are, the safest place first."""
@@ -84,17 +88,18 @@ async def push(call: Call) -> Answer:
         _check_buffered(call)
     if media in NDJSON_NAMES:
         return await _push_lines(call)
-    key = _key(call)
+    key, waited = _key(call), _waited(call)
     body = await call.body()
     encoded, delay = None, query.delay_seconds
+    now = call.context.clock.now()
+    accepted_at = max(0, now - (waited or 0))
     if media == BLOCK:
         if delay is not None:
             raise Rejected("a block says itself when its messages begin", hint="leave out delay_seconds")
-        block, encoded = _read_block(body), body
+        block, encoded = _stamped(_read_block(body), body, accepted_at)
         if key is not None and _id_for(call, key) != block.id:
             raise Rejected("the Idempotency-Key is not the block's id", hint="leave it out: the id is enough")
     else:
-        now = call.context.clock.now()
         messages = traced(_read_messages(call, media, body, now), trace_headers(call))
         if delay is not None:
             begins = now + round(delay * _SECOND)
@@ -102,12 +107,12 @@ async def push(call: Call) -> Answer:
         if not query.qos:
             return _buffer(call, messages)
         merger = call.context.merger
-        if key is None and merger.takes(messages, len(body)):
+        if key is None and waited is None and merger.takes(messages, len(body)):
             id, appended = await merger.put(call.params["queue"], messages, len(body))
             call.context.counters.pushed(appended)
             return Answer(Push(id, appended.where, appended), _receipt, status=201)
-        block = Block.of(messages, id=None if key is None else _id_for(call, key), created_at=now)
-    appended = await append(call, block, encoded)
+        block = Block.of(messages, id=None if key is None else _id_for(call, key), created_at=accepted_at)
+    appended = await append(call, block, encoded, replayed=waited is not None)
     return Answer(Push(block.id, appended.where, appended), _receipt, status=201)
 
 
@@ -120,9 +125,9 @@ def _receipt(push: Push) -> PushReceipt:
     )
 
 
-async def append(call: Call, block: Block, body: bytes | None = None) -> Appended:
+async def append(call: Call, block: Block, body: bytes | None = None, *, replayed: bool = False) -> Appended:
     """Write a block to the queue of the call."""
-    appended = await call.context.append(call.params["queue"], block, body)
+    appended = await call.context.append(call.params["queue"], block, body, replayed=replayed)
     call.context.counters.pushed(appended)
     return appended
 
@@ -132,6 +137,8 @@ async def append(call: Call, block: Block, body: bytes | None = None) -> Appende
 
 def _check_buffered(call: Call) -> None:
     """Refuse qos=0 where it can't be had, or where its caller wants something else as well."""
+    if _waited(call) is not None:
+        raise Rejected(f"a push with {WAITED} waited in a spool, which qos=0 doesn't", hint="leave one out")
     if call.context.failover is None:
         raise Rejected("qos=0 needs a spool, and this server has none", hint="leave it out")
     if call.header(b"idempotency-key") is not None:
@@ -216,6 +223,30 @@ def _payload(item: Item, path: str) -> bytes:
         raise Rejected(f"this is no base64 - at `{path}.payload_base64`", hint="see RFC 4648") from None
 
 
+# When a push was accepted
+
+
+def _waited(call: Call) -> int | None:
+    """How many microseconds a push has waited in the spool of its caller; None where it hasn't."""
+    text = call.header(WAITED.lower().encode())
+    if text is None:
+        return None
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = -1.0
+    if not 0 <= seconds <= _WAITED_SECONDS_MAX:
+        raise Rejected(f"{WAITED} is {text[:32]!r}", hint="give a number of seconds, as 5400.25")
+    return round(seconds * _SECOND)
+
+
+def _stamped(block: Block, body: bytes, accepted_at: int) -> tuple[Block, bytes]:
+    """A block, and its body, that were made when the push was accepted, by the clock of this server."""
+    if abs(block.created_at - accepted_at) <= _SKEW_US:
+        return block, body
+    return msgspec.structs.replace(block, created_at=accepted_at), restamp(body, accepted_at)
+
+
 # Ids of pushes
 
 
@@ -253,6 +284,7 @@ class _Stream:
         self._call = call
         self._key = _key(call)
         self._headers = trace_headers(call)
+        self._waited = _waited(call)
         self._messages: list[Message] = []
         self._bytes = 0
         self._line = 0
@@ -279,10 +311,10 @@ class _Stream:
         if not self._messages:
             return
         id = mint() if self._key is None else _id_for(self._call, self._key, len(self.blocks) + 1)
-        now = self._call.context.clock.now()
-        block = Block.of(traced(self._messages, self._headers), id=id, created_at=now)
+        accepted_at = max(0, self._call.context.clock.now() - (self._waited or 0))
+        block = Block.of(traced(self._messages, self._headers), id=id, created_at=accepted_at)
         try:
-            appended = await append(self._call, block)
+            appended = await append(self._call, block, replayed=self._waited is not None)
         except ForebayError as error:
             error.message = f"{error.message} - in the {len(block)} messages up to line {self._line}"
             raise
@@ -338,6 +370,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         problems=(404, 409, 413, 415, 507),
         headers={
             "Idempotency-Key": "Makes the push repeatable: a UUID, or any text of up to 255 characters",
+            WAITED: "How long the push has waited in a spool, in seconds: it counts as accepted then",
             "traceparent": "Carried in the messages' headers (W3C Trace Context)",
         },
         tag="Messages",

@@ -111,7 +111,7 @@ CREATE FUNCTION forebay.write(
     p_whole boolean,    -- each settlement finishes all of its claim, and no claim comes twice
     p_now bigint, p_ids_since bigint, p_ids_until bigint,
     a_ord int[], a_queue int[], a_id uuid[], a_count int[], a_partition text[], a_body bytea[],
-    a_dropped bytea[], a_digests bytea[], a_flows bytea[],
+    a_dropped bytea[], a_digests bytea[], a_accepted bigint[], a_flows bytea[],
     i_id uuid[],        -- of the commits that settle
     s_item int[], s_ord int[], s_group int[], s_token bigint[], s_finished varbit[], s_done int[],
     s_expired int[], s_outcome bytea[],
@@ -122,7 +122,9 @@ DECLARE
     v_now bigint;
     v_queue int := 0;
     v_ordered boolean;
-    v_dedupe_since bigint;
+    v_dedupe bigint;
+    v_born bigint;
+    v_accepted bigint;
     v_next bigint;
     v_head bigint;
     v_at bigint;
@@ -183,7 +185,7 @@ BEGIN
                 INSERT INTO forebay.head VALUES (v_queue, v_next, v_at);
             END IF;
             v_queue := a_queue[i];
-            SELECT ordered, greatest(v_now - dedupe_us + 1, created_at) INTO v_ordered, v_dedupe_since
+            SELECT ordered, dedupe_us, created_at INTO v_ordered, v_dedupe, v_born
                 FROM forebay.queue WHERE number = v_queue AND NOT deleted;
             SELECT next, greatest(appended_at, v_now) INTO v_next, v_at
                 FROM forebay.head WHERE queue = v_queue ORDER BY next DESC LIMIT 1;
@@ -209,13 +211,16 @@ BEGIN
             CONTINUE;
         END IF;
         IF a_digests[i] IS NOT NULL THEN
+            v_accepted := least(a_accepted[i], v_now);
             SELECT array_agg(n), array_agg(m.message_id) INTO r.found_index, r.found_id
                 FROM generate_series(0, a_count[i] - 1) AS n,
-                LATERAL (
-                    SELECT message_id FROM forebay.dedupe
-                    WHERE digest = substr(a_digests[i], n * 16 + 1, 16) AND at >= v_dedupe_since
-                    LIMIT 1
-                ) AS m;
+                LATERAL (  -- what was accepted within the window was not written before it
+                    SELECT message_id, coalesce(accepted_at, at) AS accepted FROM forebay.dedupe
+                    WHERE digest = substr(a_digests[i], n * 16 + 1, 16)
+                        AND at >= greatest(v_accepted - v_dedupe + 1, v_born)
+                    ORDER BY 2 DESC LIMIT 1
+                ) AS m
+                WHERE abs(m.accepted - v_accepted) < v_dedupe;
             IF r.found_index IS NOT NULL THEN
                 r.kind := 'found';
                 RETURN NEXT r;
@@ -234,7 +239,7 @@ BEGIN
         INSERT INTO forebay.receipt VALUES (a_id[i], v_now, v_first, a_count[i], a_dropped[i], NULL);
         IF a_digests[i] IS NOT NULL THEN
             INSERT INTO forebay.dedupe
-                SELECT substr(a_digests[i], n * 16 + 1, 16), v_now, v_first + n
+                SELECT substr(a_digests[i], n * 16 + 1, 16), v_now, v_first + n, nullif(v_accepted, v_now)
                 FROM generate_series(0, a_count[i] - 1) AS n
                 WHERE substr(a_digests[i], n * 16 + 1, 16) <> '\x00000000000000000000000000000000';
         END IF;

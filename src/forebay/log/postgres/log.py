@@ -610,13 +610,16 @@ class PostgresLog:
         async with self._database.connection() as connection:
             await staging.stage(connection, SQL, stage, offers, self._now())
 
-    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+    async def publish(
+        self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = (), replayed: bool = False
+    ) -> Receipt:
         check_publish(stage, ids)
         check_records(records)
         await self._make_pieces()
         return await staging.publish(
-            self._database, SQL, stage, ids, records, limits=self._limits, now=self._now()
-        )
+            self._database, SQL, stage, ids, records,
+            limits=self._limits, now=self._now(), replayed=replayed,
+        )  # fmt: skip
 
     # Upkeep
 

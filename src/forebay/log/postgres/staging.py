@@ -41,6 +41,10 @@ class _Overtaken(Exception):  # noqa: N818 - a signal that rolls the transaction
     """What was copied is no longer what is to be published: begin again."""
 
 
+_Duplicate = tuple[int, int, int, int, int | None]
+"""The place and index of a message; those of the one that it repeats, or that one's id, where it is known."""
+
+
 class _Piece(msgspec.Struct, kw_only=True):
     """A staged block on its way; `number` is what its copy has for a place until it gets one."""
 
@@ -51,6 +55,7 @@ class _Piece(msgspec.Struct, kw_only=True):
     size: int
     digests: int | None
     """How many bytes there are of them; none where there are no transaction ids."""
+    created_at: int
     number: int = 0
     repeats: bool = False
     """Whether it holds a transaction id twice."""
@@ -81,7 +86,7 @@ class _Place(msgspec.Struct):
     queue: Queue
     next: int
     at: int
-    dedupe_since: int
+    dedupe_us: int
 
 
 class Offer:
@@ -130,12 +135,16 @@ async def publish(
     *,
     limits: Limits,
     now: int | None,
+    replayed: bool,
 ) -> Receipt:
     """Append blocks of a stage and write records; see the seam."""
     for _ in range(TRIES):
         try:
             async with database.transaction() as connection:
-                return await _Publication(connection, sql, name, ids, limits=limits, now=now).run(records)
+                publication = _Publication(
+                    connection, sql, name, ids, limits=limits, now=now, replayed=replayed
+                )
+                return await publication.run(records)
         except _Overtaken:
             continue
     raise Unavailable("others write the blocks that are published", hint="try again with the same ids")
@@ -153,6 +162,7 @@ class _Publication:
         *,
         limits: Limits,
         now: int | None,
+        replayed: bool,
     ) -> None:
         self._connection = connection
         self._sql = sql
@@ -161,6 +171,7 @@ class _Publication:
         self._wanted = [UUID(bytes=i) for i in dict.fromkeys(ids)]
         self._limits = limits
         self._clock = now
+        self._replayed = replayed
         self._copied_at = 0
 
     async def run(self, records: Sequence[Record]) -> Receipt:
@@ -201,6 +212,7 @@ class _Publication:
                 partition=row["partition"],
                 size=row["size"],
                 digests=row["digests"],
+                created_at=int.from_bytes(row["created_at"], "little", signed=True),
             )
             for row in rows
         }
@@ -223,8 +235,7 @@ class _Publication:
     async def _places(self, numbers: Sequence[int], now: int) -> dict[int, _Place]:
         rows = await self._connection.fetch(self._sql["publishing_queues"], numbers, now)
         places = {
-            row["number"]: _Place(queue_of_row(row), row["next"], row["at"], row["dedupe_since"])
-            for row in rows
+            row["number"]: _Place(queue_of_row(row), row["next"], row["at"], row["dedupe_us"]) for row in rows
         }
         for number in numbers:
             if number not in places:
@@ -272,7 +283,7 @@ class _Publication:
 
     async def _append_some(self, pieces: Sequence[_Piece], places: Mapping[int, _Place], now: int) -> None:
         named = [piece for piece in pieces if piece.digests]
-        found = await self._duplicates(named, places) if named else []
+        found = await self._duplicates(named, places, now) if named else []
         for which, index, *_ in found:
             named[which].found.append((index, 0))
         for piece in pieces:
@@ -288,13 +299,19 @@ class _Publication:
         await self._settle_down(pieces, places, now)
 
     async def _duplicates(
-        self, named: Sequence[_Piece], places: Mapping[int, _Place]
-    ) -> list[tuple[int, int, int, int, int | None]]:
-        since = [places[piece.queue].dedupe_since for piece in named]
+        self, named: Sequence[_Piece], places: Mapping[int, _Place], now: int
+    ) -> list[_Duplicate]:
+        windows = [places[piece.queue].dedupe_us for piece in named]
+        accepted = [self._accepted_at(piece, now) for piece in named]
+        born = [places[piece.queue].queue.created_at for piece in named]
+        since = [max(at - us + 1, first) for at, us, first in zip(accepted, windows, born, strict=True)]
         rows = await self._connection.fetch(
             self._sql["staged_duplicates"], self._name, [piece.uuid for piece in named], since
         )
-        return [tuple(row) for row in rows]
+        return _near([tuple(row) for row in rows], accepted, windows)
+
+    def _accepted_at(self, piece: _Piece, now: int) -> int:
+        return min(piece.created_at, now) if self._replayed else now
 
     async def _rewrite(self, piece: _Piece, queue: Queue) -> None:
         """Leave out of a block what is there already."""
@@ -328,7 +345,8 @@ class _Publication:
         await self._connection.execute(self._sql["publish_receipts"], now, *columns, dropped)
         if named := [p for p in kept if p.digests]:
             firsts = ([p.uuid for p in named], [p.first for p in named])
-            await self._connection.execute(self._sql["publish_digests"], self._name, now, *firsts)
+            accepted = [self._accepted_at(p, now) for p in named]
+            await self._connection.execute(self._sql["publish_digests"], self._name, now, *firsts, accepted)
 
     def _answers(self, pieces: Sequence[_Piece], known: Mapping[bytes, Answer]) -> list[Appended]:
         answers = {piece.id: Answer(piece.first, piece.left, dropped=piece.dropped) for piece in pieces}
@@ -359,7 +377,27 @@ def _in_pieces(pieces: Sequence[_Piece]) -> Iterator[list[_Piece]]:
         yield some
 
 
-def _resolve(named: Sequence[_Piece], found: Sequence[tuple[int, int, int, int, int | None]]) -> None:
+def _near(
+    rows: Sequence[tuple[int, int, bytes, int | None, int]], accepted: Sequence[int], windows: Sequence[int]
+) -> list[_Duplicate]:
+    """Those that repeat the message of their transaction id that was accepted last, within the window.
+
+    `rows` come in the order of the blocks, with the last one that the log knows.
+    """
+    last: dict[bytes, tuple[int, int, int | None, int]] = {}
+    found: list[_Duplicate] = []
+    for place, index, digest, message_id, known_at in rows:
+        if digest not in last and message_id is not None:
+            last[digest] = (0, 0, message_id, known_at)
+        earlier = last.get(digest)
+        if earlier is not None and abs(earlier[3] - accepted[place]) < windows[place]:
+            found.append((place, index, *earlier[:3]))
+        elif earlier is None or earlier[3] <= accepted[place]:
+            last[digest] = (place, index, None, accepted[place])
+    return found
+
+
+def _resolve(named: Sequence[_Piece], found: Sequence[_Duplicate]) -> None:
     """Say of each duplicate which message it repeats, now that all have their places."""
     gone = [[index for index, _ in piece.found] for piece in named]  # sorted, as they were found
     for piece in named:

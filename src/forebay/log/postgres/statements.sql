@@ -192,7 +192,8 @@ SELECT 0 AS place, NULL::bigint AS message_id FROM q
 UNION ALL
 SELECT k.place, d.message_id
 FROM q CROSS JOIN unnest($3::bytea[]) WITH ORDINALITY AS k (digest, place) LEFT JOIN LATERAL (
-    SELECT message_id FROM forebay.dedupe WHERE digest = k.digest AND at >= q.since ORDER BY at DESC LIMIT 1
+    SELECT message_id FROM forebay.dedupe WHERE digest = k.digest AND at >= q.since
+    ORDER BY coalesce(accepted_at, at) DESC LIMIT 1
 ) AS d ON true
 ORDER BY place
 
@@ -626,7 +627,9 @@ ON CONFLICT DO NOTHING
 SELECT pg_advisory_xact_lock('forebay.staged'::regclass::oid::int, hashtext($1))
 
 -- name: staged
-SELECT id, queue, count, partition, octet_length(body) AS size, octet_length(digests) AS digests
+-- `created_at` is where the header of a block has it.
+SELECT id, queue, count, partition, octet_length(body) AS size, octet_length(digests) AS digests,
+    substr(body, 9, 8) AS created_at
 FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uuid[]) FOR UPDATE
 
 -- name: staged_body
@@ -637,7 +640,7 @@ UPDATE forebay.staged SET count = $3, partition = $4, flows = $5, digests = $6 W
 
 -- name: publishing_queues
 SELECT q.number, q.name, q.settings, q.created_at, h.next, greatest(h.appended_at, $2) AS at,
-    greatest($2 - q.dedupe_us + 1, q.created_at) AS dedupe_since
+    q.dedupe_us
 FROM forebay.queue AS q, LATERAL (
     SELECT next, appended_at FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
 ) AS h
@@ -651,8 +654,8 @@ FROM unnest($3::uuid[], $4::bigint[]) AS u (id, number), forebay.staged AS s
 WHERE s.stage = $1 AND s.id = u.id
 
 -- name: staged_duplicates
--- Messages whose transaction ids are known, or belong to an earlier message of these blocks: then `earlier` says
--- to which one. The digests of a block are fetched once, by adding nothing to them.
+-- Messages whose transaction ids are known, or come several times in these blocks, with the message that was
+-- accepted last of those that are known. The digests of a block are fetched once, by adding nothing to them.
 WITH offered AS MATERIALIZED (
     SELECT u.place, u.since, n, substr(s.digests, n * 16 + 1, 16) AS digest
     FROM unnest($2::uuid[], $3::bigint[]) WITH ORDINALITY AS u (id, since, place), LATERAL (
@@ -660,14 +663,14 @@ WITH offered AS MATERIALIZED (
     ) AS s, generate_series(0, s.count - 1) AS n
     WHERE substr(s.digests, n * 16 + 1, 16) <> '\x00000000000000000000000000000000'
 ), named AS (
-    SELECT *, first_value(place) OVER same AS earlier, first_value(n) OVER same AS earlier_n
-    FROM offered WINDOW same AS (PARTITION BY digest ORDER BY place, n)
+    SELECT *, count(*) OVER (PARTITION BY digest) AS times FROM offered
 )
-SELECT (o.place - 1)::int AS place, o.n, (o.earlier - 1)::int AS earlier, o.earlier_n, d.message_id
+SELECT (o.place - 1)::int AS place, o.n, o.digest, d.message_id, d.accepted
 FROM named AS o LEFT JOIN LATERAL (
-    SELECT message_id FROM forebay.dedupe WHERE digest = o.digest AND at >= o.since LIMIT 1
+    SELECT message_id, coalesce(accepted_at, at) AS accepted FROM forebay.dedupe
+    WHERE digest = o.digest AND at >= o.since ORDER BY 2 DESC LIMIT 1
 ) AS d ON true
-WHERE d.message_id IS NOT NULL OR (o.earlier, o.earlier_n) <> (o.place, o.n)
+WHERE d.message_id IS NOT NULL OR o.times > 1
 ORDER BY o.place, o.n
 
 -- name: copied_body
@@ -692,8 +695,8 @@ FROM unnest($2::uuid[], $3::bigint[], $4::int[], $5::bytea[]) AS u (id, first, c
 
 -- name: publish_digests
 INSERT INTO forebay.dedupe
-SELECT substr(s.digests, n * 16 + 1, 16), $2, u.first + n
-FROM unnest($3::uuid[], $4::bigint[]) AS u (id, first), LATERAL (
+SELECT substr(s.digests, n * 16 + 1, 16), $2, u.first + n, nullif(u.accepted, $2)
+FROM unnest($3::uuid[], $4::bigint[], $5::bigint[]) AS u (id, first, accepted), LATERAL (
     SELECT count, digests || ''::bytea AS digests FROM forebay.staged WHERE stage = $1 AND id = u.id OFFSET 0
 ) AS s, generate_series(0, s.count - 1) AS n
 WHERE substr(s.digests, n * 16 + 1, 16) <> '\x00000000000000000000000000000000'
@@ -728,7 +731,9 @@ SELECT forebay.make_pieces(at) FROM (
 SELECT lower, upper FROM forebay.piece WHERE parent = $1 AND upper <= $2 ORDER BY lower
 
 -- name: dedupe_max
-SELECT coalesce(max(dedupe_us), 0) FROM forebay.queue WHERE NOT deleted
+-- Longer than the window by as long as a push may wait in a spool: see forebay.log.intake.
+SELECT coalesce(max(dedupe_us + least((settings ->> 'keep_seconds')::float8 * 1000000, $1)), 0)::bigint
+FROM forebay.queue WHERE NOT deleted AND dedupe_us > 0
 
 -- name: drop_blocks
 SELECT forebay.drop_blocks($1, $2)

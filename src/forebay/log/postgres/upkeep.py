@@ -33,7 +33,7 @@ async def trim(
         windows = {
             "receipt": remember_us,
             "outcome": outcome_keep_us,
-            "dedupe": await connection.fetchval(sql["dedupe_max"]),
+            "dedupe": await connection.fetchval(sql["dedupe_max"], float(remember_us)),
         }
         old = {
             parent: await connection.fetch(sql["pieces"], parent, at - window)

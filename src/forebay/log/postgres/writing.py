@@ -29,7 +29,7 @@ ID_SKEW_US: Final = 86_400 * 1_000_000
 """How far ahead of the log's clock the time in an id may be; forebay.write() refuses the rest."""
 
 _SHARED: Final = 6
-_OF_APPENDS: Final = 9
+_OF_APPENDS: Final = 10
 _OF_SETTLEMENTS: Final = 20
 """Arguments of forebay.write(), in this order: most writes have only appends, or only settlements."""
 
@@ -170,6 +170,7 @@ def _append_columns(intakes: list[Intake]) -> tuple[list[Any], ...]:
         [i.body for i in intakes],
         [i.dropped for i in intakes],
         [digests_column(i) for i in intakes],
+        [i.accepted_at for i in intakes],
         [i.flows for i in intakes],
     )
 

@@ -4,9 +4,10 @@ from collections.abc import Sequence
 
 from forebay.log.claiming import decode_outcome
 from forebay.log.finding import OUTCOMES_MAX, first_claim, has, is_about, soonest
+from forebay.log.intake import dedupe_us
 from forebay.log.sqlite.catalogue import GroupRow, QueueRow, groups_of, live_queue
 from forebay.log.sqlite.connection import Transaction
-from forebay.log.sqlite.handing import SECOND, stored
+from forebay.log.sqlite.handing import stored
 from forebay.log.values import DeadLetter, Found, Letter, OpenClaim, Outcome, Queue, Standing, StoredBlock
 from forebay.model import queue_of
 
@@ -22,9 +23,9 @@ def find(tx: Transaction, message_id: int, now: int) -> Found:
 def locate(tx: Transaction, queue: Queue, digests: Sequence[bytes], now: int) -> list[int | None]:
     """Return the ids of the messages that digests stand for, as long as they are remembered."""
     held = live_queue(tx, queue.number)
-    since, born = now - held.queue.settings.dedupe_seconds * SECOND, held.born_id
-    found = (tx.row("digest", digest) or (0, 0) for digest in digests)
-    return [message_id if at > since and message_id >= born else None for message_id, at in found]
+    since, born = now - dedupe_us(held.queue.settings), held.born_id
+    found = (tx.row("digest", digest) or (0, 0, 0) for digest in digests)
+    return [message_id if at > since and message_id >= born else None for message_id, at, _ in found]
 
 
 def _block(tx: Transaction, held: QueueRow, message_id: int) -> StoredBlock | None:

@@ -44,6 +44,7 @@ from forebay.log.sqlite.handing import SECOND
 from forebay.log.sqlite.writing import Flush, NotWhole, Offer, Outdated
 from forebay.log.values import (
     Append,
+    Appended,
     Claim,
     Claimed,
     DeadLetter,
@@ -159,7 +160,7 @@ class SqliteLog:
         self._queues.pop(left.queue.number, None)
         await self._repeat(catalogue.sweep_groups)
         await self._repeat(lambda tx: catalogue.sweep_blocks(tx, left))
-        await self._repeat(lambda tx: upkeep.trim_digests(tx, left, self._clock.now()))
+        await self._repeat(lambda tx: upkeep.trim_digests(tx, left, self._clock.now(), self._remember))
         return True
 
     async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
@@ -412,12 +413,17 @@ class SqliteLog:
             Offer(append, await self._look_up(append.queue), self._limits)
         await self._write(lambda tx: staging.stage(tx, stage, appends, self._clock.now()))
 
-    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+    async def publish(
+        self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = (), replayed: bool = False
+    ) -> Receipt:
         check_publish(stage, ids)
         check_records(records)
-        appended = await self._write(
-            lambda tx: staging.publish(tx, stage, ids, records, limits=self._limits, now=self._clock.now())
-        )
+
+        def step(tx: Transaction) -> list[Appended]:
+            now, limits = self._clock.now(), self._limits
+            return staging.publish(tx, stage, ids, records, limits=limits, now=now, replayed=replayed)
+
+        appended = await self._write(step)
         await self._repeat(staging.sweep_stages)
         return Receipt(appended)
 
@@ -464,7 +470,7 @@ class SqliteLog:
         while more:
             piece = await self._write(lambda tx: upkeep.trim_blocks(tx, number, now))
             dropped, more = dropped + piece.removed, piece.more
-        await self._repeat(lambda tx: upkeep.trim_digests(tx, held, now))
+        await self._repeat(lambda tx: upkeep.trim_digests(tx, held, now, self._remember))
         await self._repeat(lambda tx: upkeep.trim_outcomes(tx, number, now - self._keep_outcomes))
         return dropped
 

@@ -34,6 +34,7 @@ def publish(
     *,
     limits: Limits,
     now: int,
+    replayed: bool,
 ) -> list[Appended]:
     """Append blocks of a stage, one after the other, write records, and forget the stage."""
     number = tx.value("stage", name)
@@ -41,14 +42,16 @@ def publish(
     if missing:
         raise nothing_staged(name, len(missing))
     flush = Flush(tx, now)
-    appended = [_append(tx, flush, number, block_id, limits) for block_id in ids]
+    appended = [_append(tx, flush, number, block_id, limits, replayed=replayed) for block_id in ids]
     flush.finish()
     write_records(tx, records, now)
     tx.run("forget_stage", name)
     return appended
 
 
-def _append(tx: Transaction, flush: Flush, number: int | None, block_id: bytes, limits: Limits) -> Appended:
+def _append(
+    tx: Transaction, flush: Flush, number: int | None, block_id: bytes, limits: Limits, *, replayed: bool
+) -> Appended:
     row = None if number is None else tx.row("staged", number, block_id)
     if row is None:
         known = known_answer(tx, block_id)
@@ -56,7 +59,7 @@ def _append(tx: Transaction, flush: Flush, number: int | None, block_id: bytes, 
         return resolve(known)
     queue, body = row
     held = live_queue(tx, queue)
-    offer = Offer(Append(queue, decode(body), body), held.queue, limits)
+    offer = Offer(Append(queue, decode(body), body, replayed=replayed), held.queue, limits)
     while (answer := flush.append(offer)).found:
         offer.drop(answer.found)
     return offer.appended(answer)

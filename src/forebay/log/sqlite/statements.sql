@@ -164,11 +164,15 @@ DELETE FROM settled WHERE id IN (SELECT id FROM settled WHERE at < ?1 ORDER BY a
 -- Transaction ids
 
 -- name: digest
-SELECT message_id, at FROM digest WHERE digest = ?1
+SELECT message_id, at, coalesce(accepted_at, at) FROM digest WHERE digest = ?1
 
 -- name: add_digest
-INSERT INTO digest (digest, message_id, at) VALUES (?1, ?2, ?3)
-ON CONFLICT (digest) DO UPDATE SET message_id = excluded.message_id, at = excluded.at
+-- The message that was accepted last stays, unless it is of a queue of that number that was deleted (?5).
+INSERT INTO digest (digest, message_id, at, accepted_at) VALUES (?1, ?2, ?3, ?4)
+ON CONFLICT (digest) DO UPDATE
+SET message_id = excluded.message_id, at = excluded.at, accepted_at = excluded.accepted_at
+WHERE coalesce(digest.accepted_at, digest.at) <= coalesce(excluded.accepted_at, excluded.at)
+    OR digest.message_id < ?5
 
 -- name: add_digest_block
 INSERT INTO digest_block (last, at, digests) VALUES (?1, ?2, ?3)

@@ -11,6 +11,7 @@ from typing import Final
 import apsw
 import msgspec
 
+from forebay.log.intake import remembered_us
 from forebay.log.sqlite import lanes
 from forebay.log.sqlite.catalogue import (
     GroupRow,
@@ -157,9 +158,9 @@ def trim_letters(tx: Transaction, before: int) -> bool:
     return tx.run("trim_letters", before, TRIMMED_ROWS) == TRIMMED_ROWS
 
 
-def trim_digests(tx: Transaction, queue: QueueRow, now: int) -> bool:
+def trim_digests(tx: Transaction, queue: QueueRow, now: int, remember_us: int) -> bool:
     """Forget transaction ids that are no longer looked for."""
-    before = now - int(queue.queue.settings.dedupe_seconds * SECOND)
+    before = now - remembered_us(queue.queue.settings, remember_us)
     number = queue.queue.number
     rows = tx.rows("old_digest_blocks", start_id(number), end_id(number), TRIMMED_DIGEST_BLOCKS)
     old = [(last, d) for last, at, d in rows if at <= before or last < queue.born_id]

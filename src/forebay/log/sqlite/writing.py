@@ -11,12 +11,12 @@ import msgspec
 
 from forebay.log.claiming import encode_outcome
 from forebay.log.groupcommit import Item, Result, is_whole
-from forebay.log.intake import Answer, Intake
+from forebay.log.intake import Answer, Intake, dedupe_us
 from forebay.log.registry import unknown_queue
 from forebay.log.sqlite import lanes, records
 from forebay.log.sqlite.catalogue import QueueRow, find_queue, group_row
 from forebay.log.sqlite.connection import Transaction
-from forebay.log.sqlite.handing import SECOND, take_tokens
+from forebay.log.sqlite.handing import take_tokens
 from forebay.log.values import Append, Queue, QueueSettings, Settlement, dead_letter_body
 from forebay.model import SEQUENCE_BITS, Limits, bitmap
 
@@ -142,22 +142,27 @@ class Flush:
                 intake.partition, intake.flows, intake.body,
             )  # fmt: skip
             if intake.digests is not None:
-                pairs = [(d, first + i, now) for i, d in enumerate(intake.digests) if d is not None]
-                tx.many("add_digest", pairs)
-                tx.run("add_digest_block", last, now, b"".join(digest for digest, _, _ in pairs))
+                digests = [(d, first + i) for i, d in enumerate(intake.digests) if d is not None]
+                accepted_at = self._accepted(intake)
+                waited = (now, None if accepted_at == now else accepted_at, row.born_id)
+                tx.many("add_digest", ((*pair, *waited) for pair in digests))
+                tx.run("add_digest_block", last, now, b"".join(digest for digest, _ in digests))
         return Answer(first, count, dropped=dropped)
 
     def _duplicates(self, intake: Intake) -> tuple[tuple[int, int], ...]:
         row = self._queues[intake.queue]
         assert row is not None
-        since = self._now - row.queue.settings.dedupe_seconds * SECOND
+        window, accepted_at = dedupe_us(row.queue.settings), self._accepted(intake)
         found = []
         for index, digest in enumerate(intake.digests or ()):
             if digest is not None:
                 known = self._tx.row("digest", digest)
-                if known is not None and known[1] > since and known[0] >= row.born_id:
+                if known is not None and abs(known[2] - accepted_at) < window and known[0] >= row.born_id:
                     found.append((index, known[0]))
         return tuple(found)
+
+    def _accepted(self, intake: Intake) -> int:
+        return self._now if intake.accepted_at is None else min(intake.accepted_at, self._now)
 
     # Settling
 

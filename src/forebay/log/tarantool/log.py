@@ -208,7 +208,7 @@ class TarantoolLog:
         self._queues.pop(number, None)
         await self._repeat("sweep_groups")
         await self._repeat("sweep_blocks", number)
-        await self._repeat("trim_digests", number, self._now())
+        await self._repeat("trim_digests", number, self._remember_us, self._now())
         return True
 
     async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
@@ -562,10 +562,13 @@ class TarantoolLog:
         except Refused:
             raise no_room() from None
 
-    async def publish(self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = ()) -> Receipt:
+    async def publish(
+        self, stage: str, ids: Sequence[bytes], *, records: Sequence[Record] = (), replayed: bool = False
+    ) -> Receipt:
         check_publish(stage, ids)
         check_records(records)
-        receipt = await publish(self._server, stage, ids, partial(self._publish, records))
+        commit = partial(self._publish, records)
+        receipt = await publish(self._server, stage, ids, commit, replayed=replayed)
         await self._server.call("forget_stage", text_out(stage))
         await self._repeat("sweep_stages", None, self._now())
         return receipt
@@ -599,7 +602,7 @@ class TarantoolLog:
         for row in await self._server.call("queues"):
             await self._repeat("sweep_blocks", row[0])
             blocks += await self._count("trim_blocks", row[0], now)
-            await self._repeat("trim_digests", row[0], now)
+            await self._repeat("trim_digests", row[0], self._remember_us, now)
             await self._repeat("trim_outcomes", row[0], self._outcome_keep_us, now)
         receipts = await self._count("trim_receipts", self._remember_us, now)
         await self._repeat("sweep_stages", self._remember_us, now)

@@ -35,6 +35,8 @@ async def publish(
     stage: str,
     ids: Sequence[bytes],
     commit: Callable[[Sequence[Staged]], Awaitable[Receipt]],
+    *,
+    replayed: bool,
 ) -> Receipt:
     """Commit what is staged under these ids; what was published before is answered again."""
     while True:
@@ -43,14 +45,14 @@ async def publish(
             raise nothing_staged(stage, missing)
         wanted = [(block_id, p[1], p[2]) for block_id, p in zip(ids, pieces, strict=True) if p[0] == "staged"]
         try:
-            receipt = await commit(await _read(server, wanted))
+            receipt = await commit(await _read(server, wanted, replayed=replayed))
         except NotStaged:  # somebody else has published it meanwhile
             continue
         fresh = iter(receipt.appended)
         return Receipt([next(fresh) if p[0] == "staged" else resolve(_known(*p[1:])) for p in pieces])
 
 
-async def _read(server: Server, wanted: Sequence[tuple[bytes, int, int]]) -> list[Staged]:
+async def _read(server: Server, wanted: Sequence[tuple[bytes, int, int]], *, replayed: bool) -> list[Staged]:
     found: list[Staged] = []
     while len(found) < len(wanted):
         left = wanted[len(found) : len(found) + READ_AT_ONCE]
@@ -62,7 +64,7 @@ async def _read(server: Server, wanted: Sequence[tuple[bytes, int, int]]) -> lis
         except Refused:
             raise NotStaged from None
         for (_, queue, _), body in zip(left, map(raw, bodies), strict=False):
-            found.append(Staged(Append(queue, decode(body), body), stage))
+            found.append(Staged(Append(queue, decode(body), body, replayed=replayed), stage))
     return found
 
 

@@ -128,6 +128,7 @@ def _append(intake: Intake) -> dict[str, Any]:
         "stage": intake.stage if isinstance(intake, StagedOffer) and is_there else None,
         "dropped": intake.dropped,
         "digests": None if intake.digests is None else b"".join(d or _NO_DIGEST for d in intake.digests),
+        "accepted_at": intake.accepted_at,
         "flows": intake.flows,
         "ordered": intake.settings.ordered,
         "dedupes": intake.settings.dedupe_seconds > 0,

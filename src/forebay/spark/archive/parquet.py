@@ -27,10 +27,15 @@ LEVEL: Final = 3
 SCHEMA_MESSAGES: Final = StructType([*MESSAGE.fields, HEADERS])
 
 
+APPENDED_AT: Final = pa.field("appended_at", pa.timestamp("us", "UTC"))
+"""When the log took a message, by which stretches of time are found: these times rise."""
+
+
 def arrow_schema(table: Table) -> pa.Schema:
     """The columns of a table's files."""
-    columns = table_columns("outcomes") if table == "outcomes" else SCHEMA_MESSAGES
-    return to_arrow_schema(columns, timezone="UTC")
+    if table == "outcomes":
+        return to_arrow_schema(table_columns("outcomes"), timezone="UTC")
+    return to_arrow_schema(SCHEMA_MESSAGES, timezone="UTC").append(APPENDED_AT)
 
 
 class FileWriter:
@@ -96,10 +101,17 @@ def merge(root: Path, files: Iterable[DataFile]) -> DataFile:
             opened = pq.ParquetFile(root / part.path)
             try:
                 for group in range(opened.num_row_groups):
-                    writer.write(opened.read_row_group(group).cast(arrow_schema(part.table)))
+                    writer.write(_current(opened.read_row_group(group), part.table))
             finally:
                 opened.close()
     except BaseException:
         writer.drop()
         raise
     return writer.close(parts[0].first, parts[-1].last, parts[0].since, parts[-1].until)
+
+
+def _current(rows: pa.Table, table: Table) -> pa.Table:
+    """Rows with the columns that files have now; older ones have `created_at` for when the log took them."""
+    if table == "messages" and APPENDED_AT.name not in rows.schema.names:
+        rows = rows.append_column(APPENDED_AT, rows["created_at"].cast(APPENDED_AT.type))
+    return rows.cast(arrow_schema(table))

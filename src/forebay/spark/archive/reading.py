@@ -22,6 +22,7 @@ from pyspark.sql.datasource import InputPartition
 from forebay.model import Block, Message, Misconfigured
 from forebay.spark.archive.folder import ArchiveFolder
 from forebay.spark.archive.manifest import Archived, DataFile, Gap, Manifest
+from forebay.spark.archive.parquet import APPENDED_AT
 from forebay.spark.arrow import BATCH_ROWS_MAX, Piece, Shape
 from forebay.spark.filters import PartitionFilter
 
@@ -44,8 +45,12 @@ class Span(msgspec.Struct, frozen=True):
             if file.until >= time:
                 if file.since >= time:
                     return file.first
-                times = pq.read_table(Path(self.root) / file.path, columns=["seq", "created_at"])
-                late = pc.greater_equal(times["created_at"].cast(pa.int64()), time)
+                path = Path(self.root) / file.path
+                # Files of before there was a column for it have it as `created_at`.
+                known = APPENDED_AT.name in pq.read_schema(path).names
+                column = APPENDED_AT.name if known else "created_at"
+                times = pq.read_table(path, columns=["seq", column])
+                late = pc.greater_equal(times[column].cast(pa.int64()), time)
                 return int(pc.min(times["seq"].filter(late)).as_py())
         return None
 

@@ -19,8 +19,8 @@ from forebay.log.seam import Log
 from forebay.log.values import Group, Outcome, Queue, StoredBlock
 from forebay.model import Corrupt, sequence_of
 from forebay.spark.archive.manifest import DataFile, day_of
-from forebay.spark.archive.parquet import SCHEMA_MESSAGES, FileWriter, arrow_schema
-from forebay.spark.arrow import Piece, Shape
+from forebay.spark.archive.parquet import APPENDED_AT, SCHEMA_MESSAGES, FileWriter, arrow_schema
+from forebay.spark.arrow import Piece, Shape, appended_at, gather
 from forebay.spark.logs import Face, Opener, face
 from forebay.spark.tables import outcome_rows
 
@@ -90,7 +90,7 @@ class _Range:
                     if part is not None and not part.takes(run[0][1]):
                         self._done.files.extend(part.close())
                         part = None
-                    part = part or _Part(self._task, self._shape, day_of(run[0][1].at))
+                    part = part or _Part(self._task, self._shape, day_of(run[0][1].appended_at))
                     part.add([piece for _, piece in run], self._outcomes([stored for stored, _ in run]))
             if part is not None:
                 self._done.files.extend(part.close())
@@ -129,7 +129,7 @@ class _Range:
                 continue
             if (low, end) != (first, first + stored.count):
                 block = block.slice(low - first, end - first)
-            yield stored, Piece(task.queue.name, low, stored.appended_at, block)
+            yield stored, Piece(task.queue.name, low, stored.accepted_at, block, stored.appended_at)
 
     def _outcomes(self, blocks: Sequence[StoredBlock]) -> list[pa.RecordBatch]:
         task, schema = self._task, arrow_schema("outcomes")
@@ -161,17 +161,18 @@ class _Part:
         if self._messages is None:
             return False
         room = self._messages.size < self._task.file_bytes_max
-        return room and piece.first == self._last + 1 and day_of(piece.at) == self._day
+        return room and piece.first == self._last + 1 and day_of(piece.appended_at) == self._day
 
     def add(self, pieces: Sequence[Piece], outcomes: Sequence[pa.RecordBatch]) -> None:
         """Write messages and their outcomes."""
         root, queue = Path(self._task.root), self._task.queue.name
         if self._messages is None:
             self._messages = FileWriter(root, "messages", queue, self._day)
-            self._first, self._since = pieces[0].first, pieces[0].at
-        for batch in self._shape.batches(pieces):
-            self._messages.write(batch)
-        self._last, self._until = end_of(pieces[-1]) - 1, pieces[-1].at
+            self._first, self._since = pieces[0].first, pieces[0].appended_at
+        for group in gather(pieces):
+            taken = appended_at(group, APPENDED_AT.type)
+            self._messages.write(self._shape.batch(group).append_column(APPENDED_AT, taken))
+        self._last, self._until = end_of(pieces[-1]) - 1, pieces[-1].appended_at
         for batch in outcomes:
             self._outcomes = self._outcomes or FileWriter(root, "outcomes", queue, self._day)
             self._outcomes.write(batch)
@@ -193,9 +194,11 @@ def _runs(placed: Iterable[Placed]) -> Iterator[list[Placed]]:
     """Blocks of one day that follow each other without a hole."""
     run: list[Placed] = []
     for stored, piece in placed:
-        if run and (piece.first != end_of(run[-1][1]) or day_of(piece.at) != day_of(run[0][1].at)):
-            yield run
-            run = []
+        if run:
+            day, first_day = day_of(piece.appended_at), day_of(run[0][1].appended_at)
+            if piece.first != end_of(run[-1][1]) or day != first_day:
+                yield run
+                run = []
         run.append((stored, piece))
     if run:
         yield run

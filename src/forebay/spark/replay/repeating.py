@@ -7,11 +7,13 @@ from __future__ import annotations
 
 import pickle
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from typing import TYPE_CHECKING, Final
+from itertools import groupby
+from operator import itemgetter
+from typing import TYPE_CHECKING, Final, cast
 
 from forebay.log.intake import digest_of
 from forebay.model import Rejected
-from forebay.spark.replay.planning import Deduping, Source
+from forebay.spark.replay.planning import Deduping, Source, repeated
 from forebay.spark.replay.staging import Entries
 
 if TYPE_CHECKING:
@@ -20,28 +22,35 @@ if TYPE_CHECKING:
 
 REPEATED_MAX: Final = 5_000_000
 _ROWS: Final = 50_000
-_SCHEMA: Final = "digest BINARY, task INT, file INT, entry INT, message INT"
+_SCHEMA: Final = "digest BINARY, task INT, file INT, entry INT, message INT, at BIGINT, span BIGINT"
+_Row = tuple[bytes, int, int, int, int, int, int]
 
 
 def find_repeated(
     spark: SparkSession, groups: Sequence[Sequence[Source]], rules: Deduping
 ) -> dict[str, list[tuple[int, int]]]:
-    """By file: entry and message, where an earlier message has the queue, partition and transaction id."""
+    """By file: entry and message, where an earlier message has the queue, partition and transaction id.
+
+    And was accepted within the queue's window of it, where the queue has one.
+    """
     from pyspark.sql import Window  # noqa: PLC0415 - only with the spark extra
     from pyspark.sql import functions as f  # noqa: PLC0415 - likewise
 
     rows = [(number, pickle.dumps(list(group))) for number, group in enumerate(groups)]
     tasks = spark.createDataFrame(spark.sparkContext.parallelize(rows, len(rows)), "task INT, files BINARY")
     found = tasks.mapInArrow(_digester(rules), _SCHEMA)
-    order = Window.partitionBy("digest").orderBy("task", "file", "entry", "message")
-    repeated = found.withColumn("place", f.row_number().over(order)).where("place > 1")
-    places = repeated.select("task", "file", "entry", "message").limit(REPEATED_MAX + 1).collect()
-    if len(places) > REPEATED_MAX:
+    times = f.count("*").over(Window.partitionBy("digest"))
+    several = found.withColumn("times", times).where("times > 1").drop("times").limit(REPEATED_MAX + 1)
+    messages: list[_Row] = sorted(cast("_Row", tuple(row)) for row in several.collect())
+    if len(messages) > REPEATED_MAX:
         text = f"over {REPEATED_MAX:,} messages repeat a transaction id"
         raise Rejected(text, hint="replay fewer folders at once, oldest first")
     result: dict[str, list[tuple[int, int]]] = {}
-    for task, file, entry, message in places:
-        result.setdefault(groups[task][file].shown, []).append((entry, message))
+    for _, same in groupby(messages, key=itemgetter(0)):
+        alike = list(same)
+        places = [(row[1:5], row[5]) for row in alike]
+        for task, file, entry, message in repeated(places, alike[0][6]):
+            result.setdefault(groups[task][file].shown, []).append((entry, message))
     return result
 
 
@@ -60,8 +69,8 @@ def _batches(task: int, sources: Sequence[Source], rules: Deduping) -> Iterator[
     import pyarrow as pa  # noqa: PLC0415 - in executors
 
     types = {"digest": pa.binary(), "task": pa.int32(), "file": pa.int32(), "entry": pa.int32()}
-    schema = pa.schema({**types, "message": pa.int32()})
-    rows: list[tuple[bytes, int, int, int, int]] = []
+    schema = pa.schema({**types, "message": pa.int32(), "at": pa.int64(), "span": pa.int64()})
+    rows: list[_Row] = []
     for row in _rows(task, sources, rules):
         rows.append(row)
         if len(rows) >= _ROWS:
@@ -71,23 +80,21 @@ def _batches(task: int, sources: Sequence[Source], rules: Deduping) -> Iterator[
         yield _batch(rows, schema)
 
 
-def _batch(rows: list[tuple[bytes, int, int, int, int]], schema: pa.Schema) -> pa.RecordBatch:
+def _batch(rows: list[_Row], schema: pa.Schema) -> pa.RecordBatch:
     import pyarrow as pa  # noqa: PLC0415 - likewise
 
     columns = zip(zip(*rows, strict=True), schema.types, strict=True)
     return pa.RecordBatch.from_arrays([pa.array(column, kind) for column, kind in columns], schema=schema)
 
 
-def _rows(
-    task: int, sources: Sequence[Source], rules: Deduping
-) -> Iterator[tuple[bytes, int, int, int, int]]:
+def _rows(task: int, sources: Sequence[Source], rules: Deduping) -> Iterator[_Row]:
     for file, source in enumerate(sources):
         for number, (entry, _) in enumerate(Entries(source, ())):
-            ids = entry.block.transaction_ids
-            if ids is None or not rules.looks_at(entry.queue):
+            ids, window = entry.block.transaction_ids, rules.window(entry.queue)
+            if ids is None or window is None:
                 continue
             # Two queues may have the same partition and id: the digest is of all three.
             for message, transaction_id in enumerate(ids):
                 if transaction_id is not None:
-                    key = f"{entry.queue}\0{transaction_id}"
-                    yield digest_of(0, entry.block.partition(message), key), task, file, number, message
+                    digest = digest_of(0, entry.block.partition(message), f"{entry.queue}\0{transaction_id}")
+                    yield digest, task, file, number, message, entry.block.created_at, window

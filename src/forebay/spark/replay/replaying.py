@@ -24,7 +24,7 @@ import msgspec
 
 from forebay import model
 from forebay.failover.sinks import LogSink
-from forebay.log.values import Receipt, Record
+from forebay.log.values import QueueSettings, Receipt, Record
 from forebay.model import Conflict, ForebayError, Rejected, SystemClock, Unavailable, format_id, mint
 from forebay.spark.logs import Face
 from forebay.spark.replay.careful import CountingLog, OneByOne
@@ -51,7 +51,6 @@ OUTCOMES: Final = (
     "outcomes of tasks: replay them without --spark, with --outcomes, into the log that they are for"
 )
 CUT: Final = "a damaged line in it is too long to be set aside whole"
-FRESH_DEDUPE_SECONDS: Final = 3600.0
 
 
 class Wishes(msgspec.Struct, frozen=True, kw_only=True):
@@ -102,7 +101,7 @@ class BulkReplay:
 
     def _plan(self, sources: Sequence[Source]) -> None:
         opened = self._face()
-        rules = deduping(opened(opened.log.queues()), self.size, FRESH_DEDUPE_SECONDS)
+        rules = deduping(opened(opened.log.queues()), self.size, QueueSettings())
         groups = grouped(sources, bytes_max=self._wishes.group_bytes)
         repeated = find_repeated(self._spark, groups, rules) if rules.is_needed and groups else {}
         replayed = _replayed(opened, sources)
@@ -173,7 +172,7 @@ class BulkReplay:
 
     def _publish_stage(self, stage: Stage, records: Sequence[Record]) -> Receipt:
         opened = self._face()
-        return opened(opened.log.publish(stage.name, stage.ids, records=records))
+        return opened(opened.log.publish(stage.name, stage.ids, records=records, replayed=True))
 
     def _carefully(self, task: Task) -> list[FileDone]:
         """Block by block, as plain replay does: the log knows one of them otherwise."""

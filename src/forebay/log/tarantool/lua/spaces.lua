@@ -37,8 +37,9 @@ local spaces = {
     }, {{'primary', 'id'}, {'at', 'at'}}},
     -- Which settlements of a commit came too late.
     {'settled', {'id string', 'at integer', 'conflicts array'}, {{'primary', 'id'}, {'at', 'at'}}},
-    -- Transaction ids by digest, and again by block, to find the old ones.
-    {'digest', {'digest string', 'sequence integer', 'at integer'}, {{'primary', 'digest'}}},
+    -- Transaction ids by digest, and again by block, to find the old ones. `accepted_at` where the message waited
+    -- in a spool before it was written.
+    {'digest', {'digest string', 'sequence integer', 'at integer', 'accepted_at integer ?'}, {{'primary', 'digest'}}},
     {'digest_block', {'queue integer', 'last integer', 'at integer', 'digests string'},
         {{'primary', 'queue', 'last'}}},
     -- No owner: deferred, or given back. `letter` is the message whose dead letter was redriven.

@@ -221,9 +221,10 @@ log.verb('trim_letters', function(remember_us, now)
 end)
 
 -- Forget transaction ids that are no longer looked for; whether there may be more.
-log.verb('trim_digests', function(number, now)
+log.verb('trim_digests', function(number, remember_us, now)
     local queue, removed = space.queue:get(number), 0
-    local before = math.floor(tonumber(log.now(now)) - queue.dedupe_us)
+    local kept_us = math.min(json.decode(queue.settings).keep_seconds * SECOND, remember_us)
+    local before = math.floor(tonumber(log.now(now)) - queue.dedupe_us - kept_us)
     for _, row in ipairs(space.digest_block:select({number}, {limit = TRIMMED_DIGEST_BLOCKS})) do
         if tonumber(row.at) <= before or row.last < queue.born then
             for i = 1, #row.digests, DIGEST_BYTES do

@@ -96,13 +96,25 @@ local function digests_of(append)
     end
 end
 
+-- When a block was accepted, or when the message of a transaction id was: by its number, since spaces that an
+-- older version made have no name for that field.
+local function accepted_at(flush, append)
+    local now = tonumber(flush.now)
+    return append.accepted_at == nil and now or math.min(tonumber(append.accepted_at), now)
+end
+
+local function known_accepted_at(known)
+    return tonumber(known[4] == nil and known.at or known[4])
+end
+
 -- Index and sequence number of the messages whose transaction id is known.
 local function duplicates(flush, append)
     local found, queue = {}, queue_of(flush, append.queue).row
-    local since = tonumber(flush.now) - queue.dedupe_us
+    local accepted = accepted_at(flush, append)
     for index, digest in digests_of(append) do
         local known = space.digest:get(digest)
-        if known ~= nil and tonumber(known.at) > since and known.sequence >= queue.born then
+        if known ~= nil and math.abs(known_accepted_at(known) - accepted) < queue.dedupe_us
+            and known.sequence >= queue.born then
             table.insert(found, {index, known.sequence})
         end
     end
@@ -110,9 +122,14 @@ local function duplicates(flush, append)
 end
 
 local function add_digests(flush, append, first, last)
-    local kept = {}
+    local kept, born = {}, queue_of(flush, append.queue).row.born
+    local accepted = accepted_at(flush, append)
+    local waited = accepted ~= tonumber(flush.now) and accepted or box.NULL
     for index, digest in digests_of(append) do
-        space.digest:replace({digest, first + index, flush.now})
+        local known = space.digest:get(digest)
+        if known == nil or known.sequence < born or known_accepted_at(known) <= accepted then
+            space.digest:replace({digest, first + index, flush.now, waited})
+        end
         table.insert(kept, digest)
     end
     space.digest_block:insert({append.queue, last, flush.now, table.concat(kept)})
