@@ -1,13 +1,16 @@
 """Acknowledgements and leases: one message, several with a status each, and more time for a lease.
 
-Invariants: what is answered with `success` is durable; each item stands for itself; a message that was
-acknowledged under a lease that is over stays as it is. What fails comes back after the queue's delay, and is
-a dead letter with its last error when it has come back as often as the queue allows.
+Invariants: what is answered with `success` is durable; a message that was acknowledged under a lease that is
+over stays as it is. What fails comes back after the queue's delay, and is a dead letter with its last error
+when it has come back as often as the queue allows.
+
+What an acknowledgement commits is in `commits`. What is committed already stays so: to acknowledge it again
+changes nothing, and says so (`noop`); to say that it failed is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
 
@@ -15,15 +18,14 @@ from msgspec import UNSET, UnsetType
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
+from forebay.api.queen.commits import DONE, AckItem, Found, gaps, hold_up, judge, rest
 from forebay.api.queen.desk import Desk
-from forebay.api.queen.directory import Partition
 from forebay.api.queen.hands import Place, message_of
 from forebay.api.queen.identity import uuid_time
 from forebay.api.queen.names import group_name, shown_partition, shown_queue
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso
-from forebay.log.values import Queue
 from forebay.model import ForebayError, LeaseLost, Rejected
 from forebay.store.tickets import REASON_BYTES_MAX
 from forebay.store.values import Burial, Retry, Task, Ticket
@@ -31,22 +33,13 @@ from forebay.store.values import Burial, Retry, Task, Ticket
 ITEMS_MAX: Final = 50_000
 NOT_FOUND: Final = "Message not found"
 LEASE_OVER: Final = "Invalid or expired lease"
-_DONE: Final = frozenset({"completed", "success"})
-STATUSES: Final = frozenset({*_DONE, "failed", "dlq", "retry"})
+COMMITTED: Final = "Message already committed"
+_COMMITTED_MAX: Final = 1_000
+"""Messages of one call of which it is looked up whether they were committed before."""
+STATUSES: Final = frozenset({*DONE, "failed", "dlq", "retry"})
 _MILLISECOND: Final = 1_000
 _SECOND: Final = 1_000_000
 _EXTEND_MAX: Final = 86_400
-
-
-class AckItem(Body):
-    """What became of one message."""
-
-    transaction_id: str | None = None
-    partition_id: str | None = None
-    status: str = "completed"
-    lease_id: str | None = None
-    error: str | None = None
-    consumer_group: str | None = None
 
 
 class AckBatch(Body):
@@ -57,21 +50,6 @@ class AckBatch(Body):
 
 
 @dataclass(slots=True)
-class Found:
-    """An item, what it is about, and why not."""
-
-    item: AckItem
-    partition: Partition | None = None
-    queue: Queue | None = None
-    place: Place | None = None
-    task: Task | Ticket | None = None
-    error: str | None = None
-    buried: bool = False
-    comes_back: bool = False
-    released: bool = False
-
-
-@dataclass(slots=True)
 class Verdicts:
     """What the store is told."""
 
@@ -79,6 +57,10 @@ class Verdicts:
     retry: list[Retry] = field(default_factory=list)
     release: list[Task | Ticket] = field(default_factory=list)
     bury: list[Burial] = field(default_factory=list)
+    gaps: list[Found] = field(default_factory=list)
+    """What is done along, though nobody mentioned it."""
+    rest: dict[Place, Task] = field(default_factory=dict)
+    """What goes back along, unused: it comes after what comes back."""
 
 
 async def ack(call: Call) -> Answer:
@@ -112,18 +94,23 @@ async def ack_batch(call: Call) -> Answer:
 async def _settle(call: Call, items: Sequence[AckItem], group: str | None) -> list[dict[str, Any]]:
     desk = call.desk
     found = await find(call, items, group)
-    verdicts = verdicts_of(desk, found)
+    await _find_committed(desk, found)
+    weigh(desk, found)
+    verdicts = verdicts_of(desk, found, gaps(desk.hands, found))
     lost: set[int] = set()
     try:
         await desk.store.settle(
-            done=verdicts.done, retry=verdicts.retry, release=verdicts.release, bury=verdicts.bury
+            done=verdicts.done,
+            retry=verdicts.retry,
+            release=[*verdicts.release, *verdicts.rest.values()],
+            bury=verdicts.bury,
         )
     except LeaseLost as error:
         lost = set(error.ids)
-    for one in found:
+    for one in [*verdicts.gaps, *found]:
         if one.task is not None and one.task.id in lost:
             one.error = LEASE_OVER
-    finished(call, found)
+    finished(call, found, verdicts)
     return [_shown(index, one) for index, one in enumerate(found)]
 
 
@@ -181,7 +168,7 @@ async def _find_in_log(desk: Desk, found: Sequence[Found], leases: Sequence[str]
     located = await desk.store.log.locate(queue, keys)
     ids = [message_of(queue, key[1]) if id is None else id for key, id in zip(keys, located, strict=True)]
     for one, id in zip(found, ids, strict=True):
-        one.error = NOT_FOUND if id is None else LEASE_OVER
+        one.id, one.error = id, NOT_FOUND if id is None else LEASE_OVER
     since: dict[int, list[tuple[int, Found]]] = {}
     now = desk.context.clock.now()
     fenced_at = await desk.subscriptions.fenced_at(queue.number, group)
@@ -207,58 +194,61 @@ def _is_known_otherwise(desk: Desk, one: Found) -> bool:
     return one.place is not None and bool(one.item.lease_id) and desk.hands.is_out(one.place)
 
 
-def verdicts_of(desk: Desk, found: Sequence[Found]) -> Verdicts:
-    """What the store is told of what was found."""
-    verdicts, now = Verdicts(), desk.context.clock.now()
-    for one in found:
+async def _find_committed(desk: Desk, found: Sequence[Found]) -> None:
+    """Tell what was committed before from what is somebody else's by now."""
+    late = [one for one in found if one.error == LEASE_OVER and one.id is not None and one.place is not None]
+    for one in late[:_COMMITTED_MAX]:
+        assert one.id is not None, "it was located"
+        assert one.place is not None, "likewise"
+        groups = {place.group: place.state for place in (await desk.store.where(one.id)).groups}
+        if groups.get(one.place.group) != "done":
+            continue
+        one.noop = one.status in DONE
+        one.error = None if one.noop else COMMITTED
+
+
+def weigh(desk: Desk, found: Sequence[Found]) -> None:
+    """Say of messages whether they come back, and of those after them that they don't count."""
+    judge(found, lambda queue: desk.facts(queue).options.retry_limit)
+    hold_up(found)
+
+
+def verdicts_of(desk: Desk, found: Sequence[Found], along: Iterable[Found] = ()) -> Verdicts:
+    """What the store is told of what was found, and of what is done along with it."""
+    verdicts, now = Verdicts(gaps=list(along), rest=rest(desk.hands, found)), desk.context.clock.now()
+    for one in [*verdicts.gaps, *found]:
         if one.task is None or one.queue is None:
             continue
-        status, options = one.item.status.lower(), desk.facts(one.queue).options
-        reason = (one.item.error or "failed, and no reason was given").replace("\0", "")
-        reason = reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
-        if status in _DONE:
+        if one.status in DONE:
             verdicts.done.append(one.task)
-        elif status == "retry":
-            one.comes_back = True
+        elif one.status == "retry":
             verdicts.release.append(one.task)
-        elif status == "dlq" or (status == "failed" and attempts_of(one.task) >= options.retry_limit):
-            one.buried = True
+        elif one.buried:
+            reason = (one.item.error or "failed, and no reason was given").replace("\0", "")
+            reason = reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
             verdicts.bury.append(Burial(one.task, reason))
-        elif status == "failed":
-            one.comes_back = True
-            verdicts.retry.append(Retry(one.task, now + options.retry_delay * _MILLISECOND))
+        elif one.comes_back:
+            delay = desk.facts(one.queue).options.retry_delay
+            verdicts.retry.append(Retry(one.task, now + delay * _MILLISECOND))
         else:
             one.task, one.error = None, f"unknown status {one.item.status[:32]!r}"
     return verdicts
 
 
-def attempts_of(task: Task | Ticket) -> int:
-    """How often it came back."""
-    return task.lease.attempts
-
-
-def finished(call: Call, found: Sequence[Found]) -> None:
+def finished(call: Call, found: Sequence[Found], verdicts: Verdicts) -> None:
     """Forget what was settled, and count it."""
     desk = call.desk
-    good = [one for one in found if one.task is not None and one.error is None]
+    good = [one for one in [*verdicts.gaps, *found] if one.task is not None and one.error is None]
+    tasks = {one.place: one.task for one in good if one.place is not None} | verdicts.rest
     # What comes back may be out again by now, under another lease.
-    held = [one.place for one in good if one.place and desk.hands.find(one.place, None) is one.task]
-    leases = {place: desk.hands.lease(place) for place in held}
-    freed = desk.hands.settled(held)
+    freed = desk.hands.settled(place for place in tasks if desk.hands.find(place, None) is tasks[place])
     last = {one.partition: one for one in good}
     for partition, one in last.items():
         one.released = partition is not None and (partition.queue, partition.name) in freed
-    for place, lease in leases.items():
-        if lease is not None:
-            desk.abandoned.heard(lease, place.queue, place.partition)
-    for one in good:
-        if one.place is not None and one.comes_back and (lease := leases.get(one.place)) is not None:
-            desk.abandoned.failed(lease, one.place.queue, one.place.partition)
     counts = call.context.counters.messages
     outcomes = list[tuple[int, str]]()
     for one in good:
-        status = one.item.status.lower()
-        outcome = "done" if status in _DONE else "buried" if one.buried else "retried"
+        outcome = "done" if one.status in DONE else "buried" if one.buried else "retried"
         counts[outcome] += 1
         if one.queue is not None:
             outcomes.append((one.queue.number, outcome))
@@ -275,6 +265,7 @@ def _shown(index: int, one: Found) -> dict[str, Any]:
         "partitionName": None if one.partition is None else shown_partition(one.partition.name),
         "leaseReleased": one.released,
         "dlq": one.buried and one.error is None,
+        **({"noop": True} if one.noop else {}),
     }
 
 

@@ -13,7 +13,6 @@ from math import inf
 from time import monotonic
 from typing import TYPE_CHECKING, Any, Final
 
-from forebay.api.queen.abandoning import Abandoned
 from forebay.api.queen.census import Census
 from forebay.api.queen.directory import Directory
 from forebay.api.queen.ephemeral import Rings
@@ -56,7 +55,6 @@ class Desk:
         self.directory = Directory(lambda: self.store.log)
         self.subscriptions = Subscriptions(lambda: self.store.log)
         self.hands = Hands()
-        self.abandoned = Abandoned(self.hands, self._release)
         self.lapsing = Lapsing(self.hands, self._release, context.clock)
         self.lending = Lending(lambda: self.store.log, context.clock)
         self.reads = Reads()

@@ -9,8 +9,10 @@ is settled, when the message goes out again, and some time after its deadline.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections import OrderedDict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import takewhile
 from typing import Final, NamedTuple
 
 from forebay.log.values import Queue
@@ -40,8 +42,8 @@ class Hand:
     lease: str
     tasks: dict[Place, Task]
     deadline: int
-    by_partition: dict[tuple[int, str], int] = field(default_factory=dict)
-    """How many messages of a partition are left."""
+    by_partition: dict[tuple[int, str], OrderedDict[int, Place]] = field(default_factory=dict)
+    """What is left of a partition, in its order: a queue, since heads of a plain dict are found slowly."""
 
 
 class Hands:
@@ -64,13 +66,13 @@ class Hands:
         """Remember what a pop brought; each task has a transaction id, or its number for one."""
         deadline = max(task.deadline for task in tasks)
         hand = Hand(lease, {}, deadline)
-        for task in tasks:
+        for task in sorted(tasks, key=lambda task: task.id):
             place = place_of(task, group)
             self._drop(place)
             hand.tasks[place] = task
             self._by_place[place] = hand
-            key = (place.queue, place.partition)
-            hand.by_partition[key] = hand.by_partition.get(key, 0) + 1
+            lane = hand.by_partition.setdefault((place.queue, place.partition), OrderedDict())
+            lane[task.id] = place
         self._by_lease[lease] = hand
         self._end_at(deadline, lease)
 
@@ -93,6 +95,20 @@ class Hands:
     def hand(self, lease: str) -> Hand | None:
         """All that is out under a lease."""
         return self._by_lease.get(lease)
+
+    def before(self, place: Place, id: int) -> Iterator[tuple[Place, Task]]:
+        """What the lease of a place has of its partition before a message."""
+        return takewhile(lambda one: one[1].id < id, self._lane(place))
+
+    def after(self, place: Place, id: int) -> Iterator[tuple[Place, Task]]:
+        """The same after it, the last one first."""
+        return takewhile(lambda one: one[1].id > id, self._lane(place, backwards=True))
+
+    def _lane(self, place: Place, *, backwards: bool = False) -> Iterator[tuple[Place, Task]]:
+        hand = self._by_place.get(place)
+        lane = {} if hand is None else hand.by_partition[place.queue, place.partition]
+        for one in reversed(lane.values()) if backwards else lane.values():
+            yield one, self._by_place[one].tasks[one]
 
     def settled(self, places: Iterable[Place]) -> set[tuple[int, str]]:
         """Forget messages; returns the partitions of which nothing is left under their lease."""
@@ -142,9 +158,8 @@ class Hands:
         hand = self._by_place.pop(place, None)
         if hand is None:
             return None
-        del hand.tasks[place]
-        key = (place.queue, place.partition)
-        hand.by_partition[key] -= 1
+        task, key = hand.tasks.pop(place), (place.queue, place.partition)
+        del hand.by_partition[key][task.id]
         if not hand.by_partition[key]:
             del hand.by_partition[key]
         if not hand.tasks:

@@ -6,7 +6,7 @@ answer being lost, gets the permit that the first one took. Operations of one ca
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -63,8 +63,13 @@ async def batch(call: Call) -> Answer:
     form = await read(call, LockForm)
     if len(form.operations) > OPS_MAX:
         raise Rejected(f"{len(form.operations)} operations are too many", hint=f"send up to {OPS_MAX}")
+    names = set[str]()
     for index, op in enumerate(form.operations):
         _check(op, f"op at index {index}")
+        if op.name in names:
+            text = f"op at index {index}: the lock {op.name!r} stands twice in one call"
+            raise Rejected(text, hint="name each lock once")
+        names.add(op.name)
     results = []
     for index, op in enumerate(form.operations):
         answer = await _VERBS[op.op](call, op)
@@ -91,17 +96,13 @@ def _check(op: LockOp, where: str) -> None:
 
 
 async def _acquire(call: Call, op: LockOp) -> dict[str, Any]:
-    """Take a permit; the one that this owner has, if it has one."""
+    """Take a permit; the one that this owner has, as it is, if it has one."""
     owner, limit = op.owner or call.id, 1 if op.limit is None else op.limit
     for _ in range(_TRIES):
         holders = await _holders(call, op.name)
         mine = next((holder for holder in holders if holder["owner"] == owner), None)
         if mine is not None:
-            again = msgspec.structs.replace(op, token=mine["token"], slot=mine["slot"])
-            renewed = await _renew(call, again)
-            if renewed.pop("renewed"):
-                return {"acquired": True, "already": True, "owner": owner, **renewed}
-            continue
+            return _held(op.name, mine)
         taken = {holder["slot"] for holder in holders}
         free = next((slot for slot in range(limit) if slot not in taken), None)
         if free is None:
@@ -110,8 +111,24 @@ async def _acquire(call: Call, op: LockOp) -> dict[str, Any]:
         put = KvOp(op="putIfAbsent", value=value, ttl_seconds=op.ttl_seconds or 1)
         result = await _apply(call, op.name, free, put)
         if result["applied"]:
-            return {"acquired": True, "owner": owner, **_granted(op.name, free, result["version"])}
+            return await _only(call, op.name, owner, _granted(op.name, free, result["version"]))
     return {"acquired": False, "reason": "contended", "holders": await _holders(call, op.name)}
+
+
+def _held(name: str, mine: Mapping[str, Any]) -> dict[str, Any]:
+    """The permit that an owner has: the answer to a call that is sent again, whose first answer was lost."""
+    granted = _granted(name, mine["slot"], mine["token"])
+    return {"acquired": True, "already": True, "owner": mine["owner"], **granted}
+
+
+async def _only(call: Call, name: str, owner: str, granted: dict[str, Any]) -> dict[str, Any]:
+    """A permit that was just taken, unless a call of the same owner took a lower one at the same time."""
+    holders = await _holders(call, name) if granted["slot"] else []
+    lower = next((one for one in holders if one["owner"] == owner and one["slot"] < granted["slot"]), None)
+    if lower is None:
+        return {"acquired": True, "owner": owner, **granted}
+    await _apply(call, name, granted["slot"], KvOp(op="delete", expect=granted["token"]))
+    return _held(name, lower)
 
 
 async def _renew(call: Call, op: LockOp) -> dict[str, Any]:

@@ -73,10 +73,14 @@ class Scheduling:
         if len(self._ops) > OPERATIONS_MAX:
             text = f"{len(self._ops)} timer operations are too many"
             raise Rejected(text, hint=f"send up to {OPERATIONS_MAX} at once")
-        payloads = []
+        payloads, keys = [], set[tuple[str, str]]()
         for index, op in enumerate(self._ops):
             where = f"timers[{index}]"
             check(op, where)
+            if (op.queue, op.timer_key) in keys:
+                text = f"{where}: the key {op.timer_key!r} stands twice in one call"
+                raise Rejected(text, hint="name each timer once")
+            keys.add((op.queue, op.timer_key))
             partition_name(op.partition)
             self._call.key.check("push", queue_name(op.queue))
             payloads.append(b"" if op.op == "cancel" else payload_of(op, where))

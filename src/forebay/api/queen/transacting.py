@@ -8,6 +8,7 @@ happened. It is fenced by the leases of what it acknowledges, also where its cli
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import suppress
 from functools import partial
 from typing import Any, Final
 
@@ -16,15 +17,8 @@ from msgspec import UNSET, UnsetType
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.acking import (
-    LEASE_OVER,
-    AckItem,
-    Found,
-    Verdicts,
-    find,
-    finished,
-    verdicts_of,
-)
+from forebay.api.queen.acking import LEASE_OVER, Verdicts, find, finished, verdicts_of, weigh
+from forebay.api.queen.commits import AckItem, Found
 from forebay.api.queen.framing import framed_transaction, is_framed
 from forebay.api.queen.identity import fresh_uuid, message_uuid, partition_uuid
 from forebay.api.queen.judging import Judged, KvOp
@@ -36,7 +30,7 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.scheduling import Scheduling
 from forebay.api.queen.timers import TimerOp
 from forebay.log.values import Appended, Record
-from forebay.model import Conflict, Full, LeaseLost, Rejected, UnknownQueue
+from forebay.model import Conflict, ForebayError, Full, LeaseLost, Rejected, UnknownQueue
 
 OPERATIONS_MAX: Final = 50_000
 
@@ -109,8 +103,12 @@ async def _transact(call: Call, form: TransactionForm, operations: Sequence[Oper
     scheduling = Scheduling(call, form.timers)
     await scheduling.prepare()
     pieces = await pieces_of(call, [item for op in operations for item in _items(op)])
+    weigh(call.desk, found)
+    # What isn't named isn't done along: a transaction of its own may be on its way.
     verdicts = verdicts_of(call.desk, found)
-    if verdicts.release or any(one.error for one in found):
+    if (why := next((one.error for one in found if one.error), None)) is not None:
+        raise _Aborted(f"ACK operation failed: {why}")
+    if verdicts.release:
         raise _Aborted("ACK operation failed: only completed, failed and dlq can be")
     try:
         await _make_way(call, pieces)
@@ -124,7 +122,9 @@ async def _transact(call: Call, form: TransactionForm, operations: Sequence[Oper
     before = sum(len(_items(op)) if op.type == "push" else 1 for op in operations)
     if judged.failed is not None:
         return _precondition(judged.failed, before)
-    finished(call, found)
+    finished(call, found, verdicts)
+    with suppress(ForebayError):  # the store has sent it back already, or does so when its lease is over
+        await call.desk.store.release(verdicts.rest.values())
     for answer in appended:
         count(call, answer)
     results = await _results(call, operations, found, pieces, appended)
