@@ -154,3 +154,17 @@ def test_a_message_without_transaction_id_is_acknowledged_at_the_other_server(
     (message,) = one.pop(name("q"))["messages"]
     (answer,) = other.ack(message)
     assert answer["success"], answer
+
+
+def test_a_pop_by_namespace_finds_what_the_other_server_just_made(
+    pair: tuple[Client, Client], name: Name
+) -> None:
+    one, other = pair
+    path = f"/api/v1/pop?namespace={name('ns')}&batch=10"
+    assert other.ask("GET", path).json()["messages"] == []
+    for number in range(3):
+        queue = name(f"q{number}")
+        assert one.ask("POST", "/api/v1/configure", {"queue": queue, "namespace": name("ns")}).status == 200
+        one.push(queue, number)
+        (message,) = other.ask("GET", path).json()["messages"]
+        assert message["data"] == number

@@ -74,6 +74,7 @@ class Desk:
         """Groups that are there: whether they want the newest message only, and until when that is known."""
         self._listed: list[Queue] = []
         self._listed_at = -_LIST_SECONDS
+        self._listing = asyncio.Lock()
         self._created = asyncio.Event()
 
     @property
@@ -175,11 +176,19 @@ class Desk:
             return
 
     async def queues(self) -> Sequence[Queue]:
-        """All queues, as they were a moment ago."""
-        if monotonic() - self._listed_at >= _LIST_SECONDS:
-            self._listed = await self.store.queues()
-            self._listed_at = monotonic()
-        return self._listed
+        """All queues, as the log has them now; those who ask meanwhile share the next reading."""
+        asked = monotonic()
+        async with self._listing:
+            if self._listed_at < asked:
+                began = monotonic()
+                self._listed = await self.store.queues()
+                self._listed_at = began
+            return self._listed
+
+    async def listed(self) -> Sequence[Queue]:
+        """The same as they were a moment ago, for whoever asks often."""
+        is_recent = monotonic() - self._listed_at < _LIST_SECONDS
+        return self._listed if is_recent else await self.queues()
 
     async def queues_by(self, numbers: Collection[int]) -> list[Queue]:
         """The queues of these numbers; those that are gone are left out."""

@@ -8,7 +8,7 @@ answered in the moment in which something comes, also when its queue isn't there
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from typing import Any, Final
@@ -66,10 +66,11 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
     desk, clock = call.desk, asyncio.get_running_loop().time
     deadline, most = clock() + wish.wait_seconds, wish.batch
     call.wait_longer(wish.wait_seconds)
+    list_queues = desk.listed
     while True:
         left = deadline - clock()
         paused = desk.maintenance.pop
-        queues = [] if paused else await _queues(call, wish)
+        queues = [] if paused else await _queues(call, wish, list_queues)
         if paused:
             await _patiently(call, desk.maintenance.pause(left))
             if not desk.maintenance.pop:
@@ -85,7 +86,9 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
                 most = min(4 * most, max(most, _STALE_BATCH))
                 continue
         if deadline <= clock() or call.context.draining.is_set():
-            return [], [], {queue.number: queue for queue in queues}
+            if wish.queue is not None or list_queues == desk.queues or paused:
+                return [], [], {queue.number: queue for queue in queues}
+            list_queues = desk.queues  # another server may have made one that is meant a moment ago
 
 
 async def _patiently(call: Call, waiting: Any) -> None:
@@ -101,7 +104,9 @@ async def _patiently(call: Call, waiting: Any) -> None:
         job.cancel()
 
 
-async def _queues(call: Call, wish: Wish) -> list[Queue]:
+async def _queues(
+    call: Call, wish: Wish, list_queues: Callable[[], Awaitable[Sequence[Queue]]]
+) -> list[Queue]:
     """The queues that are meant, the most important first."""
     desk = call.desk
     if wish.queue is not None:
@@ -109,7 +114,7 @@ async def _queues(call: Call, wish: Wish) -> list[Queue]:
         found = await desk.recent(wish.queue)
         return [] if found is None else [found]
     chosen = []
-    for queue in await desk.queues():
+    for queue in await list_queues():
         facts = desk.facts(queue)
         is_meant = wish.namespace in (None, facts.namespace) and wish.task in (None, facts.task)
         if is_meant and call.key.covers(queue.name):

@@ -30,7 +30,7 @@ QUEUES_MAX: Final = 10_000
 
 async def queues_for(call: Call, query: Query | None = None) -> list[QueueStats]:
     """The queues that a call may see and asks for, by name, `namespace`, `task` or `search`; newest first."""
-    queues = {_made(queue): queue for queue in await call.desk.store.queues()}
+    queues = {_made(queue): queue for queue in await call.desk.queues()}
     stats = await call.desk.census.stats()
     if queues.keys() != {_made(one.queue) for one in stats.queues}:  # one was made a moment ago
         stats = await call.desk.census.stats(fresh=True)
