@@ -23,6 +23,7 @@ from forebay.spark.java import java_home
 from forebay.spark.reading import MessageReader
 from forebay.spark.skipping import skip
 from forebay.spark.tables import TableReader
+from tests.servers.spark import QUICK_START
 from tests.spark.queues import Shelf, shelf_at
 
 if TYPE_CHECKING:
@@ -158,12 +159,14 @@ def test_no_reader_takes_filters(reader: type[DataSourceReader]) -> None:
     assert reader.pushFilters is DataSourceReader.pushFilters
 
 
+@pytest.mark.timeout(900)  # a Java of its own, on a machine that others keep busy
 def test_a_session_without_any_setting_reads_and_writes(file_shelf: Shelf, tmp_path: Path) -> None:
     file_shelf.push(file_shelf.queue("orders"), [b"x"] * 25)
     file_shelf.queue("copied")
     root = Path(__file__).parents[2]
     known = {"JAVA_HOME": str(java_home()), "PYTHONPATH": f"{root / 'src'}{os.pathsep}{root}"}
     known |= {"PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
+    known["JAVA_TOOL_OPTIONS"] = QUICK_START  # of Java, and no setting of the session
     command = [sys.executable, "-m", "tests.spark.plain_session", file_shelf.url, str(tmp_path / "c")]
     ran = subprocess.run(
         command, cwd=tmp_path, env={**os.environ, **known}, capture_output=True, text=True, check=False
