@@ -3,7 +3,8 @@
 Invariants: of each task one thing is said to the store, unless the store wasn't there to hear it; what is
 lost is counted and noted, never raised; nothing is said once the batch is over. A store that is away is told
 again, for as long as the leases hold: otherwise work that was done would be done again. What a handler sends
-back for the last time is a dead letter.
+back for the last time is a dead letter. In an ordered queue what it sends back takes along what comes after
+it in its partition: that is lost to the handler, and comes back uncounted.
 """
 
 from __future__ import annotations
@@ -37,6 +38,8 @@ class Batch:
         self._telling = 0
         """Tasks of which the store is being told."""
         self._is_over = False
+        self._held_up: set[int] = set()
+        """Tasks that went back behind others of their partition."""
         self.done = 0
         self.retried = 0
         self.buried = 0
@@ -115,6 +118,11 @@ class Batch:
         if self._is_over and not is_last:
             text = "the handler of these tasks has ended"
             raise Rejected(text, hint="settle tasks before it returns")
+        outcomes = self._without_held_up(outcomes)
+        behind = self._behind(outcomes)
+        if behind:
+            outcomes = outcomes.without(())
+            outcomes.released += behind
         tasks = self._claim(outcomes.ids())
         if not tasks:
             return
@@ -126,7 +134,31 @@ class Batch:
             raise
         finally:
             self._telling -= len(tasks)
+        self._held_up.update(behind)
+        self._context.lose(behind)
         self._count(outcomes, lost)
+
+    def _without_held_up(self, outcomes: Outcomes) -> Outcomes:
+        """Leave out what went back already; that the handler worked it was in vain."""
+        late = self._held_up.intersection(outcomes.ids()) if self._held_up else ()
+        self.lost += len(late)
+        return outcomes.without(late) if late else outcomes
+
+    def _behind(self, outcomes: Outcomes) -> list[int]:
+        """In an ordered queue: tasks of which nothing was said, and that come after others that go back."""
+        first: dict[str, int] = {}
+        for id in outcomes.back():
+            task = self._open.get(id)
+            if task is not None and task.lease.partition is not None:
+                first[task.lease.partition] = min(id, first.get(task.lease.partition, id))
+        if not first:
+            return []
+        said = set(outcomes.ids())
+        return [
+            id
+            for id, task in self._open.items()
+            if id not in said and task.lease.partition in first and id > first[task.lease.partition]
+        ]
 
     def _claim(self, ids: Sequence[int]) -> dict[int, Task]:
         """Take tasks out of those of which nothing was said; Rejected, all or none."""

@@ -7,7 +7,8 @@
 
 Invariants: one task that fails doesn't concern the others of its batch; a function that blocks runs in a
 thread; what became of tasks is told in one write at the end, and while it takes long now and then. A worker
-that stops lets the task end that is at work; the others of its batch go back, uncounted.
+that stops lets the task end that is at work; the others of its batch go back, uncounted. In an ordered queue
+a task that comes back is the last of its partition in its batch; that is told at once.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ class _Calling:
         for task, value in items:
             if context.stopping.is_set() or context.is_cancelled:
                 return
-            if task.id not in context.lost:
+            if task.id not in context.lost and not telling.is_held_up(task):
                 telling.add(task, await self._call(context, value))
                 await telling.now_and_then()
 
@@ -154,12 +155,15 @@ class _Calling:
         known: asyncio.Queue[tuple[Task, object] | None] = asyncio.Queue()
 
         def work() -> None:
+            back: set[str | None] = set()
             for task, value in items:
                 if context.stopping.is_set() or context.is_cancelled:
                     return
-                if task.id not in context.lost:
+                if task.id not in context.lost and task.lease.partition not in back:
                     outcome = self._call_here(context, value)
                     loop.call_soon_threadsafe(known.put_nowait, (task, outcome))
+                    if task.lease.partition is not None and self._rule.sends_back(task, outcome):
+                        back.add(task.lease.partition)
 
         working = loop.create_task(context.in_thread(work))
         working.add_done_callback(lambda _: known.put_nowait(None))
@@ -209,7 +213,14 @@ class _Telling:
         self._storage = storage
         self._rule = rule
         self._outcomes = Outcomes()
+        self._held_up: set[str] = set()
+        """Partitions of an ordered queue of which something comes back."""
+        self._is_urgent = False
         self._began = self._told = monotonic()
+
+    def is_held_up(self, task: Task) -> bool:
+        """Whether something before a task comes back."""
+        return task.lease.partition in self._held_up
 
     def add(self, task: Task, outcome: object) -> None:
         """Add what a function said of a task."""
@@ -221,15 +232,18 @@ class _Telling:
         if isinstance(outcome, BaseException):
             self.stats.errors += 1
             self.stats.last_error = outcome
+        if task.lease.partition is not None and self._rule.sends_back(task, outcome):
+            self._held_up.add(task.lease.partition)
+            self._is_urgent = True  # others may go on with the partition
 
     async def now_and_then(self) -> None:
-        """Tell what is known, unless that was done a moment ago."""
-        if monotonic() - self._told > TELL_SECONDS:
+        """Tell what is known, unless that was done a moment ago, and can wait."""
+        if self._is_urgent or monotonic() - self._told > TELL_SECONDS:
             await self.finish()
 
     async def finish(self) -> None:
         """Tell all that is known."""
-        outcomes, self._outcomes = self._outcomes, Outcomes()
+        outcomes, self._outcomes, self._is_urgent = self._outcomes, Outcomes(), False
         if isinstance(self._storage, Batch):
             await self._storage.settle(outcomes)
         else:

@@ -8,11 +8,14 @@
 | raises | comes back after a pause that grows, an attempt more |
 | either of both, `retries_max` times before | is a dead letter, and the reason says so |
 | nothing, since it came back more often | is a dead letter, and no handler is called |
+
+In an ordered queue a task that comes back holds up its partition: those that come after it go back along,
+uncounted.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -49,9 +52,23 @@ class Outcomes:
         buried = [id for ids in self.buried.values() for id in ids]
         return [*self.done, *self.retried, *self.parked, *buried, *self.released]
 
+    def back(self) -> list[int]:
+        """Those that come back."""
+        return [*self.retried, *self.parked, *self.released]
+
     def bury(self, id: int, reason: str) -> None:
         """A task is a dead letter."""
         self.buried.setdefault(short(reason), []).append(id)
+
+    def without(self, ids: Collection[int]) -> Outcomes:
+        """The same of the other tasks."""
+        return Outcomes(
+            [id for id in self.done if id not in ids],
+            {id: at for id, at in self.retried.items() if id not in ids},
+            {id: at for id, at in self.parked.items() if id not in ids},
+            {reason: [id for id in some if id not in ids] for reason, some in self.buried.items()},
+            [id for id in self.released if id not in ids],
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,11 +94,32 @@ class Rule:
             raise Rejected(text, hint="return Done, RetryAfter, Bury or None")
 
     def fail(self, outcomes: Outcomes, tasks: Iterable[Task], error: BaseException | None) -> None:
-        """Add that a handler failed on tasks, or, without an error, left them."""
+        """Add that a handler failed on tasks, or, without an error, left them.
+
+        In an ordered queue that is the fault of the first of each partition; the others were not reached.
+        """
         said = "" if error is None else f": {named(error)}"
-        for task in tasks:
+        failed: set[str] = set()
+        for task in sorted(tasks, key=lambda task: task.id):
+            partition = task.lease.partition
+            if partition is not None:
+                if partition in failed:
+                    outcomes.released.append(task.id)
+                    continue
+                failed.add(partition)
             pause = pause_seconds(self.settings.backoff, task.attempts, self.chance())
             self._retry(outcomes, task, pause, said)
+
+    def sends_back(self, task: Task, outcome: object) -> bool:
+        """Whether a task comes back by what a handler returned or raised."""
+        if outcome is None:
+            return False
+        found = Outcomes()
+        try:
+            self.apply(found, task, outcome)
+        except Exception as error:  # noqa: BLE001 - whatever it is, the task has failed
+            self.fail(found, [task], error)
+        return bool(found.retried)
 
     def is_spent(self, task: Task) -> bool:
         """Whether a task isn't to be handled any more, as each time before nobody gave it up."""

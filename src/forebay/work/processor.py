@@ -180,11 +180,16 @@ class JobProcessor:
         if not any(map(rule.is_spent, tasks)):
             with suppress(Exception):  # which of them it is about is found out below
                 return outcomes, [decode(task) for task in tasks]
+        parked: set[str | None] = set()
         for task in tasks:
+            if task.lease.partition is not None and task.lease.partition in parked:
+                outcomes.released.append(task.id)  # in an ordered queue it waits for what is before it
+                continue
             try:
                 value = decode(task)
             except UnknownFormat as error:
                 self._park(job.served, outcomes, task, str(error))
+                parked.add(task.lease.partition)
             except Exception as error:  # noqa: BLE001 - whatever it is, it is about this task alone
                 reason = text_of(error) or type(error).__name__
                 outcomes.bury(task.id, f"can't be decoded: {reason}")

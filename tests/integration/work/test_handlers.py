@@ -84,6 +84,78 @@ async def test_a_function_says_of_each_task_what_became_of_it(store: Store, queu
     assert worker.report().queues[queue].errors == 1
 
 
+@pytest.mark.parametrize("kind", ["async", "thread"])
+async def test_a_task_that_fails_holds_up_its_partition_within_a_batch(
+    store: Store, queue: str, kind: str
+) -> None:
+    calls: list[str] = []
+    attempts: dict[str, int] = {}
+
+    def say(task: Task) -> None:
+        name = task.data.decode()
+        calls.append(name)
+        attempts[name] = task.attempts
+        if name == "p2" and calls.count("p2") <= 2:
+            raise ValueError("not yet")
+
+    if kind == "async":
+
+        @handler(queue, backoff=SOON)
+        async def bound(task: Task) -> None:
+            say(task)
+    else:
+
+        @handler(queue, backoff=SOON)
+        def bound(task: Task) -> None:
+            say(task)
+
+    await store.create_queue(queue, {"ordered": True})
+    for partition in "pq":
+        await store.put_task(queue, *[f"{partition}{n}".encode() for n in range(1, 6)], partition=partition)
+    async with running(store, bound) as worker:
+        await until_counts(store, queue, lambda found: found.done == 10)
+        numbers = worker._served[queue].shared
+    assert [name for name in calls if name[0] == "p"] == ["p1", "p2", "p2", "p2", "p3", "p4", "p5"]
+    assert [name for name in calls if name[0] == "q"] == ["q1", "q2", "q3", "q4", "q5"]
+    assert attempts == {**dict.fromkeys(calls, 0), "p2": 2}
+    assert (numbers.lost, numbers.errors) == (0, 2)
+
+
+async def test_a_batch_answers_past_what_it_sends_back_in_vain(memory: Store, queue: str) -> None:
+    calls: list[list[int]] = []
+
+    @handler(queue, batch=True, batch_size=4, backoff=SOON)
+    async def bound(orders: Sequence[Order]) -> list[Outcome] | None:
+        calls.append([order.number for order in orders])
+        return [Done(), RetryAfter(0), Done(), Bury("bad")] if len(calls) == 1 else None
+
+    await memory.create_queue(queue, {"ordered": True})
+    await memory.put_task(queue, *[msgspec.json.encode(Order(i)) for i in range(4)])
+    async with running(memory, bound) as worker:
+        await until_counts(memory, queue, lambda found: found.done == 4)
+        numbers = worker._served[queue].shared
+    assert calls == [[0, 1, 2, 3], [1, 2, 3]]
+    assert (numbers.lost, numbers.retried, numbers.buried) == (2, 1, 0)
+
+
+async def test_of_a_batch_that_fails_the_first_of_each_partition_counts(memory: Store, queue: str) -> None:
+    attempts: list[dict[str, int]] = []
+
+    @handler(queue, batch=True, backoff=SOON)
+    async def bound(tasks: Sequence[Task]) -> None:
+        attempts.append({task.data.decode(): task.attempts for task in tasks})
+        if len(attempts) == 1:
+            raise ValueError("not yet")
+
+    await memory.create_queue(queue, {"ordered": True})
+    for partition in "pq":
+        await memory.put_task(queue, *[f"{partition}{n}".encode() for n in range(1, 4)], partition=partition)
+    async with running(memory, bound):
+        await until_counts(memory, queue, lambda found: found.done == 6)
+    seen = {name: count for batch in attempts[1:] for name, count in batch.items()}
+    assert seen == {"p1": 1, "p2": 0, "p3": 0, "q1": 1, "q2": 0, "q3": 0}
+
+
 async def test_a_batch_is_called_once_and_answers_for_each(memory: Store, queue: str) -> None:
     calls: list[int] = []
 

@@ -515,6 +515,34 @@ async def test_ordered_queues_are_handled_in_order(store: Store, queue: str) -> 
     assert seen == {f"p{p}": list(range(p, 45, 3)) for p in range(3)}
 
 
+async def test_what_comes_after_a_task_that_is_sent_back_is_lost_to_its_handler(
+    store: Store, queue: str
+) -> None:
+    lost: list[set[bytes]] = []
+    seen: list[tuple[bytes, int]] = []
+
+    async def handle(ctx: Context, storage: Storage, tasks: Sequence[Task]) -> HandlerStats:
+        if not lost:
+            await storage.done_task([tasks[0].id])
+            await storage.retry_task([RetryInfo(tasks[1].id, 0)])
+            lost.append({task.data for task in tasks if task.id in ctx.lost})
+            await storage.done_task([tasks[2].id])  # which is in vain
+            await storage.bury_task([tasks[3].id], "bad")
+            return HandlerStats()
+        seen.extend((task.data, task.attempts) for task in tasks)
+        await storage.done_task(task.id for task in tasks)
+        return HandlerStats(processed=len(tasks))
+
+    await store.create_queue(queue, {"ordered": True})
+    await store.put_task(queue, b"1", b"2", b"3", b"4", b"5")
+    async with running(store, binding(queue, handle)) as worker:
+        await until_counts(store, queue, lambda found: found.done == 5)
+        numbers = worker._served[queue].shared
+    assert lost == [{b"3", b"4", b"5"}]
+    assert seen == [(b"2", 1), (b"3", 0), (b"4", 0), (b"5", 0)]
+    assert (numbers.lost, numbers.buried) == (2, 0)
+
+
 async def test_an_address_is_opened_and_closed(queue: str, tmp_path_factory: pytest.TempPathFactory) -> None:
     done = asyncio.Event()
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from typing import Any
 
+import msgspec
 import pytest
 
 from forebay.model import Rejected
@@ -50,6 +51,29 @@ def test_what_a_handler_says_becomes_what_the_table_says(
     outcome: object, attempts: int, retries_max: int | None, expected: Outcomes
 ) -> None:
     assert judged(outcome, attempts, retries_max) == expected
+
+
+def test_of_an_ordered_batch_that_fails_the_first_of_each_partition_counts() -> None:
+    def in_partition(id: int, partition: str) -> Task:
+        task = task_of(id)
+        return msgspec.structs.replace(task, lease=msgspec.structs.replace(task.lease, partition=partition))
+
+    rule, outcomes = Rule(BindingSettings(backoff=STEADY), lambda: NOW, lambda: 0.5), Outcomes()
+    tasks = [in_partition(3, "p"), in_partition(1, "p"), in_partition(2, ""), in_partition(4, "")]
+    rule.fail(outcomes, tasks, ValueError("bad"))
+    assert outcomes == Outcomes(retried={1: NOW + SECOND, 2: NOW + SECOND}, released=[3, 4])
+
+
+@pytest.mark.parametrize(
+    ("outcome", "retries_max", "expected"),
+    [
+        (None, None, False), (Done(), None, False), (Bury("bad"), None, False), (RetryAfter(0), None, True),
+        (RetryAfter(-1), None, True), (3, None, True), (KeyError(), None, True), (KeyError(), 0, False),
+    ],
+)  # fmt: skip
+def test_a_rule_tells_what_comes_back(outcome: object, retries_max: int | None, *, expected: bool) -> None:
+    settings = BindingSettings(backoff=STEADY, retries_max=retries_max)
+    assert Rule(settings, lambda: NOW, lambda: 0.5).sends_back(task_of(), outcome) is expected
 
 
 def test_what_is_no_outcome_is_rejected() -> None:
