@@ -20,6 +20,8 @@ from math import inf
 
 FINAL = frozenset({"done", "bury"})
 """What ends a message for good."""
+BACK = frozenset({"retry", "release"})
+"""What sends it back."""
 
 
 @dataclass(slots=True)
@@ -104,16 +106,18 @@ def check(
     differences: Iterable[int] = (),
 ) -> list[str]:
     """All that is wrong with a history; `left` is what the queue still has at the end, `dead` its letters."""
+    returns = _Returns(history) if ordered else None
     return [
         *_lost(history, set(left), set(dead)),
         *_invented(history, set(left) | set(dead)),
         *_settled_twice(history),
         *_back_after_the_end(history),
-        *_double_leases(history),
-        *_lost_early(history),
-        *_wrong_attempts(history),
+        *_double_leases(history, returns),
+        *_lost_early(history, returns),
+        *_wrong_attempts(history, returns),
         *_duplicates(history),
         *(_disorder(history) if ordered else ()),
+        *(_overtaking(history, returns) if returns is not None else ()),
         *(f"the ledger is off by {difference}" for difference in differences if difference),
     ]
 
@@ -180,17 +184,21 @@ def _back_after_the_end(history: History) -> list[str]:
     ]
 
 
-def _certain_end(history: History, handed: Handed) -> float:
-    """To when a lease was certainly held; a loss by design ends it."""
+def _certain_end(history: History, handed: Handed, returns: _Returns | None) -> float:
+    """To when a lease was certainly held; a loss by design ends it, and what comes back before it."""
     losses = [max(first, handed.at) for first, last in history.losses if last >= handed.asked]
+    if returns is not None:
+        losses += [max(first, handed.at) for first in returns.before(handed)]
     return min(handed.until, *losses) if losses else handed.until
 
 
-def _double_leases(history: History) -> list[str]:
+def _double_leases(history: History, returns: _Returns | None) -> list[str]:
     """Two leases that were certainly held at one moment; what a loss took before it was seen never was."""
     problems = []
     for message, list_ in _by_message(history).items():
-        held = [(handed, _certain_end(history, handed)) for handed in list_]
+        if len(list_) == 1:
+            continue
+        held = [(handed, _certain_end(history, handed, returns)) for handed in list_]
         for place, (handed, end) in enumerate(held):
             for by, latest in held[:place]:
                 if max(by.at, handed.at) < min(latest, end):
@@ -202,19 +210,83 @@ def _double_leases(history: History) -> list[str]:
     return problems
 
 
-def _lost_early(history: History) -> list[str]:
-    """Who settles in time is not told that he came too late."""
+class _Returns:
+    """When messages of an ordered queue may have come back, or certainly did, by partition.
+
+    What comes back ends the leases of what comes after it.
+    """
+
+    def __init__(self, history: History) -> None:
+        self._history = history
+        self._place = {message: i for i, message in enumerate(history.put)}
+        self._possible: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+        self.certain: dict[str, list[tuple[int, float, float]]] = defaultdict(list)
+        """By partition: the message's place, when its return was begun, and when it was answered."""
+        again = {m: max(h.at for h in list_) for m, list_ in _by_message(history).items()}
+        for h in history.handed:
+            # Nobody knows where a put is that was not answered: it may be before all others.
+            partition, place = history.partitions.get(h.message, ""), self._place.get(h.message, -1)
+            if h.may_have(BACK):
+                self._possible[partition].append((place, h.settling, h.settled))
+                if h.outcome in BACK and again[h.message] > h.settled and place >= 0:
+                    self.certain[partition].append((place, h.settling, h.settled))
+            if not (h.outcome in FINAL | BACK and h.settled < min(h.deadline, h.ended)):
+                self._possible[partition].append((place, min(h.deadline, h.ended), inf))
+
+    def place(self, handed: Handed) -> int:
+        """Where a message is in the order of puts; those that were not answered come last."""
+        return self._place.get(handed.message, len(self._place))
+
+    def partition(self, handed: Handed) -> str:
+        """The partition of a message."""
+        return self._history.partitions.get(handed.message, "")
+
+    def may_have_ended(self, handed: Handed, until: float) -> bool:
+        """Whether something before a message may have come back while it was out, and up to a moment."""
+        return any(first <= until for first in self.before(handed)) or any(
+            first <= until and handed.asked <= last for first, last in self._history.losses
+        )
+
+    def before(self, handed: Handed) -> list[float]:
+        """From when on something before a message may have come back, since it was handed out."""
+        place = self.place(handed)
+        possible = self._possible[self.partition(handed)]
+        return [first for before, first, last in possible if before < place and handed.asked <= last]
+
+
+def _overtaking(history: History, returns: _Returns) -> list[str]:
+    """What was out when something before it came back isn't settled for good under that lease any more."""
+    problems = []
+    for h in history.handed:
+        if h.outcome in FINAL:
+            place = returns.place(h)
+            found = [
+                settled
+                for before, settling, settled in returns.certain[returns.partition(h)]
+                if before < place and h.at < settling and settled < h.settling
+            ]
+            if found:
+                problems.append(
+                    f"overtaking: {h.message} was ended at {h.settled:.6f} by {h.lease}, which was out when"
+                    f" something before it came back at {min(found):.6f}"
+                )
+    return problems
+
+
+def _lost_early(history: History, returns: _Returns | None) -> list[str]:
+    """Who settles in time is not told that he came too late, unless what comes before it came back."""
     return [
         f"lease lost early: {h.message} by {h.lease}, {h.deadline - h.settled:.6f} s before its deadline"
         for h in history.handed
         if h.outcome == "lost"
         and h.settled < min(h.deadline, h.ended)
         and not history.may_be_lost(h.asked, h.settled)
+        and not (returns is not None and returns.may_have_ended(h, h.settled))
     ]
 
 
-def _wrong_attempts(history: History) -> list[str]:
-    """A message counts an attempt more each time that it comes back, unless it was released."""
+def _wrong_attempts(history: History, returns: _Returns | None) -> list[str]:
+    """A message counts an attempt more each time that it comes back, unless it was released or held up."""
     problems = []
     for message, list_ in _by_message(history).items():
         first = list_[0]
@@ -223,7 +295,10 @@ def _wrong_attempts(history: History) -> list[str]:
         for earlier, later in itertools.pairwise(list_):
             least, most = _rise(earlier)
             most += history.unseen(earlier.at, later.at)
-            if not least <= later.attempts - earlier.attempts <= most:
+            rise = later.attempts - earlier.attempts
+            if rise == 0 and returns is not None and returns.may_have_ended(earlier, later.at):
+                continue
+            if not least <= rise <= most:
                 problems.append(
                     f"attempts: {message} went from {earlier.attempts} to {later.attempts}"
                     f" after {earlier.tried}/{earlier.outcome}"

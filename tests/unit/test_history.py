@@ -60,6 +60,7 @@ def test_a_history_that_is_right_has_no_problems() -> None:
         (lambda h: h.transaction_ids.update(b="t"), "not deduplicated"),
         (lambda h: setattr(h.handed[1], "id", 3), "there twice: a"),
         (lambda h: setattr(h.handed[2], "at", 6.5), "out of order in 'p': b"),
+        (lambda h: h.hand(Handed("b", "1", 3, 10, 0, 2.5, "1", 2)).settle("done", 6, 6.5), "overtaking: b"),
     ],
 )
 def test_a_planted_problem_is_found(wrong: Callable[[History], object], problem: str) -> None:
@@ -88,6 +89,17 @@ def test_what_is_not_certain_is_no_problem() -> None:
     made.handed[1].attempts = 2
     made.doubts.append((3, 6))
     assert check(made, dead=["b"], ordered=True) == []
+
+
+def test_a_lease_ends_when_something_before_it_comes_back() -> None:
+    made = history()
+    made.handed.insert(1, Handed("b", "1", 3, 10, 0, asked=2.5, take="1", id=2))
+    made.handed[1].settle("done", 6, 6.5, "lost")
+    assert check(made, dead=["b"], ordered=True) == []
+    assert [p.split(":")[0] for p in check(made, dead=["b"])] == ["lease lost early", "attempts"]
+    made.handed[1].settle("done", 3.5, 4.5)  # which of both came first, nobody knows
+    made.handed.pop()
+    assert check(made, ordered=True) == []
 
 
 class Simulation:
@@ -294,6 +306,16 @@ async def conflicts_that_are_ignored(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(Settler, "_settle_singly", ignore)
 
 
+async def leases_that_outlive_what_came_back(patch: pytest.MonkeyPatch) -> None:
+    async def nothing(*_: Any) -> list[Any]:
+        return []
+
+    patch.setattr(Settler, "_out_after", nothing)
+
+
+ORDERED_BUGS = (partitions_with_several_workers, leases_that_outlive_what_came_back)
+
+
 @pytest.mark.parametrize(
     ("bug", "problem"),
     [
@@ -302,6 +324,7 @@ async def conflicts_that_are_ignored(patch: pytest.MonkeyPatch) -> None:
         (marks_that_are_dropped, "attempts"),
         (attempts_that_begin_anew, "attempts"),
         (partitions_with_several_workers, "out of order"),
+        (leases_that_outlive_what_came_back, "overtaking"),
         (claims_that_are_skipped, "lost"),
         (conflicts_that_are_ignored, "settled twice"),
     ],
@@ -310,7 +333,7 @@ async def test_a_bug_in_the_store_is_found(
     bug: Callable[[pytest.MonkeyPatch], Any], problem: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await bug(monkeypatch)
-    ordered = bug is partitions_with_several_workers
+    ordered = bug in ORDERED_BUGS
     problems: list[str] = []
     for seed in range(10):
         problems += await Simulation(seed, ordered=ordered).run()

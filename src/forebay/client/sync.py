@@ -246,7 +246,11 @@ class SyncClient:
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> Durable:
-        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
+        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once.
+
+        In an ordered queue that ends the leases of what comes after them in their partitions: it comes back
+        with them, and counts no attempt.
+        """
         return self._thread.run(self._client.retry_task(tasks, start_time=start_time, delay=delay))
 
     def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
@@ -254,14 +258,14 @@ class SyncClient:
         return self._thread.run(self._client.bury(tasks, reason))
 
     def release(self, tasks: Iterable[Task | Ticket]) -> Durable:
-        """Tasks go back unused, and count no attempt."""
+        """Tasks go back unused, and count no attempt; in an ordered queue see `retry_task`."""
         return self._thread.run(self._client.release(tasks))
 
     def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
         """Keep tasks for so many seconds from now (else for the visibility timeout).
 
         Tasks that were taken together share a lease where they come from one block, and are extended
-        together.
+        together. LeaseLost names those that are no longer yours.
         """
         return self._thread.run(self._client.extend(tasks, seconds))
 
@@ -276,7 +280,9 @@ class SyncClient:
     ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
-        What is buried has the reason given here, unless it is a `Burial` with one of its own.
+        What is buried has the reason given here, unless it is a `Burial` with one of its own. In an ordered
+        queue what comes back ends the leases of what comes after it in its partition; so a task that is done
+        or buried past one that comes back by the same call is too late.
 
         Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
         server. From there they come to the log before their tasks are given to others, unless that server is

@@ -52,18 +52,25 @@ def late_of(
 
 
 def rest_of(
-    claims: Iterable[Claim], due: Mapping[str, int], held: Mapping[Lease, Sequence[int]]
+    claims: Iterable[Claim], back: Mapping[str, tuple[int, int]], held: Mapping[Lease, Sequence[int]]
 ) -> list[Settlement]:
-    """What of claims of an ordered queue is with nobody and goes back with what is held, by partition.
+    """What of claims of an ordered queue goes back along: what is with nobody, or out past what goes back.
 
-    It is on the shelf of the server that has the claim, which notices when it wants to hand it out.
+    `back` has the id of the first message that goes back of each partition, and when the partition may come
+    again. It is on the shelf of the server that has the claim, which notices when it wants to hand it out, or
+    is told of an outcome.
     """
     settled = {(lease.claim, o) for lease, offsets in held.items() for o in offsets}
     found = []
     for claim in claims:
-        left = bitmap.minus(bitmap.full(claim.count), bitmap.union(claim.done, claim.handed))
-        offsets = [o for o in bitmap.indexes(left) if (claim.token, o) not in settled]
-        due_at = due[claim.block.partition or ""]
+        first, due_at = back[claim.block.partition or ""]
+        handed = set(bitmap.indexes(claim.handed))
+        left = bitmap.indexes(bitmap.minus(bitmap.full(claim.count), claim.done))
+        offsets = [
+            o
+            for o in left
+            if (claim.token, o) not in settled and (o not in handed or claim.first + o > first)
+        ]
         if offsets:
             deferred = tuple(defer(offsets, due_at, claim.attempts, claim.prev_start_time))
             found.append(claim.settle(deferred=deferred))

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from itertools import repeat
+
+import msgspec
 
 from forebay.log.values import Mark
 from forebay.model import bitmap
@@ -86,3 +88,12 @@ def lost_of(wanted: Mapping[Lease, Sequence[int]], held: Mapping[Lease, Sequence
             kept = set(found)
             lost.extend(lease.first + o for o in offsets if o not in kept)
     return lost
+
+
+def without(piece: Leased, settled: Collection[tuple[int, int]]) -> Leased | None:
+    """What is left of a lease beside some messages, each by claim and offset; None if that is nothing."""
+    claim, offsets = piece.lease.claim, piece.parcel.offsets
+    places = [place for place in piece.places if (claim, offsets[place]) not in settled]
+    if len(places) == len(piece.places):
+        return piece
+    return msgspec.structs.replace(piece, places=places) if places else None

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Self
 from forebay.store.wishes import Wish
 
 if TYPE_CHECKING:
+    from forebay.store.lease_renewal import Renewal
     from forebay.store.values import Task
     from forebay.store.waiting import Line, Source
     from forebay.store.window import Window
@@ -60,6 +61,14 @@ class OfPartition:
         """Nothing more, see `ask`."""
         return False
 
+    def keep(self, tasks: Sequence[Task], seconds: float) -> Renewal:
+        """Keep the leases of tasks that are not answered yet."""
+        return self._window.keep(tasks, seconds)
+
+    async def confirm(self, tasks: list[Task], seconds: float, age: float) -> list[Task]:
+        """Tasks with all of their time before them."""
+        return await self._window.confirm(tasks, seconds, age)
+
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Have tasks that reached nobody made ready again."""
         self._window.give_back(tasks)
@@ -107,6 +116,14 @@ class FewPartitions:
     async def bring(self) -> bool:
         """Bring what the log is thought to have, if anything."""
         return await self._window.bring()
+
+    def keep(self, tasks: Sequence[Task], seconds: float) -> Renewal:
+        """Keep the leases of tasks that are not answered yet."""
+        return self._window.keep(tasks, seconds)
+
+    async def confirm(self, tasks: list[Task], seconds: float, age: float) -> list[Task]:
+        """Tasks with all of their time before them."""
+        return await self._window.confirm(tasks, seconds, age)
 
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Have tasks that reached nobody made ready again."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forebay.log.values import Durable, Settlement
@@ -33,20 +33,42 @@ class Plan:
     tier: Tier
     held: dict[Lease, list[int]]
     settlements: dict[Lease, Settlement]
-    returning: dict[Lease, str]
-    """The partition of each lease of which something goes back."""
     lost: Sequence[int] = ()
     """The ids of tasks that are no longer held: the plan is about the others."""
     rest: dict[Lease, tuple[Leased, int]] = field(default_factory=dict)
     """In an ordered queue what was withdrawn of the same partitions, and when it comes again."""
+    ended: list[tuple[Leased, int]] = field(default_factory=list)
+    """The same of what is out with workers, whose leases end with it; nothing has happened to them yet."""
     beyond: list[Settlement] = field(default_factory=list)
     """The same of what another server has on its shelf."""
 
+    def returning(self) -> dict[Lease, int]:
+        """The leases of which something goes back, each with the id of the first message that does."""
+        return {
+            lease: lease.first + min(deferral.offset for deferral in settlement.deferred)
+            for lease, settlement in self.settlements.items()
+            if settlement.deferred
+        }
+
     def told(self) -> list[Settlement]:
         """All that the log is told."""
-        withdrawn = [withdrawal_of(piece, due_at) for piece, due_at in self.rest.values()]
-        return [*self.settlements.values(), *withdrawn, *self.beyond]
+        along = [withdrawal_of(piece, due_at) for piece, due_at in self._along()]
+        return [*self.settlements.values(), *along, *self.beyond]
 
     def gone(self) -> dict[Lease, list[int]]:
         """What is off the shelf afterwards."""
-        return self.held | {lease: piece.offsets() for lease, (piece, _) in self.rest.items()}
+        gone = {lease: list(offsets) for lease, offsets in self.held.items()}
+        for piece, _ in self._along():
+            gone.setdefault(piece.lease, []).extend(piece.offsets())
+        return gone
+
+    def takes_along(self) -> bool:
+        """Whether anything goes back that the plan isn't about."""
+        return bool(self.rest or self.ended or self.beyond)
+
+    def forget_along(self) -> None:
+        """Nothing goes back along any more."""
+        self.rest, self.ended, self.beyond = {}, [], []
+
+    def _along(self) -> Iterable[tuple[Leased, int]]:
+        return [*self.rest.values(), *self.ended]

@@ -1,8 +1,9 @@
 """Settler: what became of messages of one group, first to the log, then off the shelf.
 
 Invariants: an outcome is in the log before the shelf forgets the message; a lease that is lost changes
-nothing; in an ordered queue whatever comes back takes the rest of its partition with it; a plan changes
-nothing until it is concluded, and it is concluded after the log has taken all of it.
+nothing; in an ordered queue whatever comes back takes the rest of its partition with it, also what is out
+with workers, and nothing ends past what comes back by the same call; a plan changes nothing until it is
+concluded, and it is concluded after the log has taken all of it.
 """
 
 from __future__ import annotations
@@ -16,9 +17,17 @@ from forebay.log.values import Claim, Group, Mark, QueueSettings, Settlement
 from forebay.model import Clock, Message, Unavailable, UnknownGroup, bitmap, mint
 from forebay.store.elsewhere import ASKED_STEP, late_of, rest_of, tickets_of, without_body
 from forebay.store.giving_up import without_start
-from forebay.store.handing import lost_of, unmark, wanted_of
+from forebay.store.handing import lost_of, unmark, wanted_of, without
 from forebay.store.plans import Plan, Told
-from forebay.store.settling import Verdict, expiry_of, nameless, settlement_of, singly, withdrawal_of
+from forebay.store.settling import (
+    Verdict,
+    expiry_of,
+    nameless,
+    overtaking,
+    settlement_of,
+    singly,
+    withdrawal_of,
+)
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
 from forebay.store.values import Ticket
@@ -102,8 +111,7 @@ class Settler:
                 return
             now = self._clock.now()
             settlements = {piece.lease: expiry_of(piece, now, self.settings) for piece in expired}
-            returning = {piece.lease: piece.parcel.partition or "" for piece in expired}
-            await self._commit(Plan(tier, wanted_of(expired), settlements, returning))
+            await self._commit(Plan(tier, wanted_of(expired), settlements))
 
     async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
         """What is to be committed, for whoever commits it together with other things."""
@@ -112,21 +120,28 @@ class Settler:
     async def take_along(self, plan: Plan) -> None:
         """Add to a plan what has to go back after what goes back by it: the rest of its partitions.
 
-        It is withdrawn from the shelf. What has become of the plan is to be said then, in any case:
-        `conclude`, `undo` or `doubt`. It must be in one write with the plan: where both are of one claim, the
-        log can't tell which comes first.
+        What is ready is withdrawn from the shelf. What is out past it is taken from its holders by the
+        commit: until then they may settle it, and the log knows which came first. What has become of the plan
+        is to be said then, in any case: `conclude`, `undo` or `doubt`. It must be in one write with the plan:
+        where both are of one claim, the log can't tell which comes first.
         """
-        if not plan.tier.shelf.ordered or not plan.returning:
+        returning = plan.returning()
+        if not plan.tier.shelf.ordered or not returning:
             return
-        due = self._due_of(plan.settlements, plan.returning)
-        for partition, due_at in due.items():
+        back = self._back_of(plan.settlements, returning)
+        settled = {(lease.claim, o) for lease, offsets in plan.held.items() for o in offsets}
+        for partition, (first, due_at) in back.items():
             for piece in await self._withdraw(plan.tier, partition):
                 plan.rest[piece.lease] = (piece, due_at)
-        elsewhere = [lease for lease in plan.returning if lease.epoch == self._elsewhere]
+            for piece in await self._out_after(plan.tier, partition, first):
+                # What is leased to nobody goes back already, by somebody else's plan or by this one.
+                if piece.worker and (left := without(piece, settled)) is not None:
+                    plan.ended.append((left, due_at))
+        elsewhere = [lease for lease in returning if lease.epoch == self._elsewhere]
         if elsewhere:
             claims = [without_body(claim) async for claim in self._claims(elsewhere)]
-            plan.beyond = rest_of(claims, due, plan.gone())
-        self._returned([*plan.returning, *plan.rest])
+            plan.beyond = rest_of(claims, back, plan.gone())
+        self._returned([*returning, *plan.rest, *(piece.lease for piece, _ in plan.ended)])
 
     async def conclude(self, plan: Plan, *, again: bool) -> None:
         """All that was planned is in the log: take it off the shelf.
@@ -136,6 +151,7 @@ class Settler:
         """
         if again:
             self.doubt(plan)
+            self._owe(plan.ended)
             with suppress(Unavailable):
                 await self.pay()
         await self._forget(plan.tier, plan.gone(), plan.told())
@@ -161,10 +177,12 @@ class Settler:
 
     def doubt(self, plan: Plan) -> None:
         """Nobody knows whether a plan is in the log: what was withdrawn is said again until it has heard."""
-        if plan.rest:
+        self._owe(plan.rest.values())
+
+    def _owe(self, along: Collection[tuple[Leased, int]]) -> None:
+        if along:
             now = self._clock.now()
-            owed = {lease: (withdrawal_of(p, now), p.offsets()) for lease, (p, _) in plan.rest.items()}
-            self._owed.update(owed)
+            self._owed.update((p.lease, (withdrawal_of(p, now), p.offsets())) for p, _ in along)
             self._later(1.0)
 
     async def drop_late(self, plan: Plan) -> list[int]:
@@ -233,20 +251,19 @@ class Settler:
             for lease, offsets in held.items()
         }
         settings = self.settings
+        for lease, late in overtaking(kept, settings).items() if settings.ordered else ():
+            lost += [lease.first + o for o in late]
+            _leave_out(lease, late, held, kept)
         needed = {lease: offsets for lease, v in kept.items() if (offsets := nameless(lease, v, settings))}
         messages, missing = await recall(needed) if needed else ({}, ())
         for lease in missing:
             lost += [lease.first + o for o in needed[lease]]
-            held[lease] = [o for o in held[lease] if o not in needed[lease]]
-            kept[lease] = kept[lease].only(held[lease])
-            if not held[lease]:
-                del held[lease], kept[lease]
+            _leave_out(lease, needed[lease], held, kept)
         now = self._clock.now()
         settlements = {
             lease: settlement_of(lease, v, now, settings, messages.get(lease)) for lease, v in kept.items()
         }
-        returning = {lease: lease.partition or "" for lease, v in kept.items() if v.returns}
-        return Plan(tier, held, settlements, returning, lost)
+        return Plan(tier, held, settlements, lost)
 
     async def _recall_or_wait(self, needed: _Wanted) -> _Recalled:
         """The messages of leases, and the leases that have none any more.
@@ -325,15 +342,16 @@ class Settler:
         if due:
             self._come_due(min(due), ())
 
-    def _due_of(
-        self, settlements: Mapping[Lease, Settlement], returning: Mapping[Lease, str]
-    ) -> dict[str, int]:
-        """When the rest of each partition may come again: with the last that goes back of it."""
-        due: dict[str, int] = {}
-        for lease, partition in returning.items():
+    def _back_of(
+        self, settlements: Mapping[Lease, Settlement], returning: Mapping[Lease, int]
+    ) -> dict[str, tuple[int, int]]:
+        """The first message that goes back of each partition, and when its rest may come: with the last."""
+        back: dict[str, tuple[int, int]] = {}
+        for lease, message_id in returning.items():
+            first, due_at = back.get(lease.partition or "", (message_id, self._clock.now()))
             times = [d.due_at for d in settlements[lease].deferred]
-            due[partition] = max([due.get(partition, self._clock.now()), *times])
-        return due
+            back[lease.partition or ""] = min(first, message_id), max([due_at, *times])
+        return back
 
     async def _settle_singly(self, conflicts: Sequence[Settlement]) -> list[int]:
         """Settle what conflicts as a whole message by message; returns the ids that came too late.
@@ -348,6 +366,11 @@ class Settler:
         if tier.epoch is None:
             return []
         return await self._tiers.call(tier, lambda t, e: t.warm.withdraw(t.shelf, e, partition))
+
+    async def _out_after(self, tier: Tier, partition: str, message_id: int) -> list[Leased]:
+        if tier.epoch is None:
+            return []
+        return await self._tiers.call(tier, lambda t, e: t.warm.out_after(t.shelf, e, partition, message_id))
 
     async def pay(self) -> None:
         """Say again what was withdrawn and may not have come to the log; what has come is a conflict now."""
@@ -391,3 +414,13 @@ class Settler:
             await tier.warm.release(tier.shelf, held)
             self._readied(sum(map(len, held.values())))
         return told
+
+
+def _leave_out(
+    lease: Lease, offsets: Collection[int], held: dict[Lease, list[int]], kept: dict[Lease, Verdict]
+) -> None:
+    """Say nothing of some tasks of a lease."""
+    held[lease] = [o for o in held[lease] if o not in offsets]
+    kept[lease] = kept[lease].only(held[lease])
+    if not held[lease]:
+        del held[lease], kept[lease]

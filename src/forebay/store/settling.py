@@ -36,10 +36,10 @@ class Verdict:
     postponed: dict[int, int] = field(default_factory=dict)
     """Back unused at a time."""
 
-    @property
-    def returns(self) -> bool:
-        """Whether anything comes back."""
-        return bool(self.retried or self.released or self.postponed)
+    def back(self, lease: Lease, settings: QueueSettings) -> list[int]:
+        """The tasks that come back; a retry for the last time is a death."""
+        retried = () if is_last(lease.attempts, settings) else self.retried
+        return [*retried, *self.released, *self.postponed]
 
     def offsets(self) -> list[int]:
         """All tasks that it is about."""
@@ -124,6 +124,29 @@ def nameless(lease: Lease, verdict: Verdict, settings: QueueSettings) -> list[in
     if verdict.retried and is_last(lease.attempts, settings):
         dying += [(o, task) for o, (_, task) in verdict.retried.items()]
     return [o for o, task in dying if isinstance(task, Ticket)]
+
+
+def overtaking(verdicts: Mapping[Lease, Verdict], settings: QueueSettings) -> dict[Lease, list[int]]:
+    """Offsets of tasks that end by verdicts of one call, past others of their partition that come back by it.
+
+    To let them end would be to let them overtake: their leases end instead, as if they were settled later.
+    """
+    back = {lease: offsets for lease, v in verdicts.items() if (offsets := v.back(lease, settings))}
+    first: dict[str, int] = {}
+    for lease, offsets in back.items():
+        partition, message_id = lease.partition or "", lease.first + min(offsets)
+        first[partition] = min(message_id, first.get(partition, message_id))
+    found: dict[Lease, list[int]] = {}
+    for lease, verdict in verdicts.items() if first else ():
+        held_up, comes = first.get(lease.partition or ""), set(back.get(lease, ()))
+        late = [
+            o
+            for o in verdict.offsets()
+            if o not in comes and held_up is not None and lease.first + o > held_up
+        ]
+        if late:
+            found[lease] = late
+    return found
 
 
 def settlement_of(

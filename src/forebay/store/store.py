@@ -463,7 +463,11 @@ class LogStore:
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
     ) -> Durable:
-        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
+        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once.
+
+        In an ordered queue that ends the leases of what comes after them in their partitions: it comes back
+        with them, and counts no attempt.
+        """
         begins = self._start_time(start_time, delay) or self._clock.now()
         return await self.settle(retry=[t if isinstance(t, Retry) else Retry(t, begins) for t in tasks])
 
@@ -472,27 +476,23 @@ class LogStore:
         return await self.settle(bury=tasks, reason=reason)
 
     async def release(self, tasks: Iterable[Task | Ticket]) -> Durable:
-        """Tasks go back unused, and count no attempt."""
+        """Tasks go back unused, and count no attempt; in an ordered queue see `retry_task`."""
         return await self.settle(release=tasks)
 
     async def extend(self, tasks: Iterable[Task | Ticket], seconds: float | None = None) -> None:
         """Keep tasks for so many seconds from now (else for the visibility timeout).
 
         Tasks that were taken together share a lease where they come from one block, and are extended
-        together.
+        together. LeaseLost names those that are no longer yours.
         """
         asked = checked_seconds(seconds)
         ballot = Ballot(self._worker)
         ballot.done(tasks)
-        by_group = {
-            number: {lease: [lease.first + o for o in verdict.done] for lease, verdict in mine.items()}
-            for number, mine in ballot.verdicts.items()
-        }
         lost: list[int] = []
-        for number, leases in by_group.items():
-            window = self._by_group.get(number) or await self._window_of(number, next(iter(leases)))
-            gone = await window.extend(list(leases), asked or window.queue.settings.visibility_seconds)
-            lost.extend(task_id for lease in gone for task_id in leases[lease])
+        for number, mine in ballot.verdicts.items():
+            window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
+            wanted = {lease: verdict.done for lease, verdict in mine.items()}
+            lost += await window.extend(wanted, asked or window.queue.settings.visibility_seconds)
         raise_for_lost(lost)
 
     async def settle(
@@ -506,7 +506,9 @@ class LogStore:
     ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
-        What is buried has the reason given here, unless it is a `Burial` with one of its own.
+        What is buried has the reason given here, unless it is a `Burial` with one of its own. In an ordered
+        queue what comes back ends the leases of what comes after it in its partition; so a task that is done
+        or buried past one that comes back by the same call is too late.
 
         Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
         server. From there they come to the log before their tasks are given to others, unless that server is

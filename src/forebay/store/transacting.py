@@ -80,7 +80,7 @@ class Transaction:
         """Raise what the caller is told, unless it may only be about what was to go back along."""
         is_known = type(conflict) is not Conflict  # the version of a record
         late = [] if is_known else await self._late(conflict)
-        along = any(plan.rest or plan.beyond for _, plan in self._plans)
+        along = any(plan.takes_along() for _, plan in self._plans)
         if late or is_known or last or not along:
             await self._undo()
             if late:
@@ -106,7 +106,7 @@ class Transaction:
 
     def _forget_rest(self) -> None:
         for _, plan in self._plans:
-            plan.rest, plan.beyond = {}, []
+            plan.forget_along()
 
     async def _write_before(self, lost: Sequence[int]) -> Receipt:
         """Leases are lost: that is what a call finds that has been carried out before, under its id.

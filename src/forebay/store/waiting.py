@@ -12,6 +12,7 @@ import asyncio
 import itertools
 from collections import OrderedDict
 from collections.abc import Sequence
+from contextlib import AbstractContextManager, ExitStack
 from heapq import heappop, heappush
 from time import monotonic
 from typing import Final, Protocol, TypeVar
@@ -158,6 +159,17 @@ class Source(Protocol):
         """Bring what the log is thought to have; tells whether that was anything."""
         ...
 
+    def keep(self, tasks: Sequence[Task], seconds: float) -> AbstractContextManager[None]:
+        """Keep the leases of tasks while more is looked for elsewhere."""
+        ...
+
+    async def confirm(self, tasks: list[Task], seconds: float, age: float) -> list[Task]:
+        """Tasks of which each is leased for all of that time from now, if that may not be so by itself.
+
+        It took `age` seconds to have them.
+        """
+        ...
+
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Have tasks that reached nobody made ready again, in the background."""
         ...
@@ -217,6 +229,30 @@ class _Place:
         return self.news != self.source.line.news
 
 
+class _Taken:
+    """What one look has brought, and is not answered yet."""
+
+    __slots__ = ("by_place", "kept")
+
+    def __init__(self) -> None:
+        self.by_place: dict[_Place, list[Task]] = {}
+        self.kept = ExitStack()
+        """While it is open, their leases are kept."""
+
+    def add(self, place: _Place, tasks: list[Task], *, is_last: bool) -> None:
+        """Tasks of one place; unless it is the last, more is looked for, and that may take long."""
+        self.by_place[place] = tasks
+        if not is_last:
+            self.kept.enter_context(place.source.keep(tasks, place.seconds))
+
+    async def confirmed(self, age: float) -> list[Task]:
+        """All of them that are still leased."""
+        found: list[Task] = []
+        for place, tasks in self.by_place.items():
+            found += await place.source.confirm(tasks, place.seconds, age)
+        return found
+
+
 class _Taking:
     """One call of `take`."""
 
@@ -251,30 +287,32 @@ class _Taking:
         by = None if self._waiter is None else self._waiter.by
         if by is not None and len(fresh) > 1:
             fresh.sort(key=lambda place: place.source.line is not by)
-        taken: dict[Source, list[Task]] = {}
+        began, taken = monotonic(), _Taken()
         try:
-            left = await self._collect(fresh, taken, self._count)
-            if taken and left > 0 and len(live) > 1:
-                others = [place for place in live if place.source not in taken]
-                more = [place for place in others if place.is_fresh or await place.source.bring()]
-                await self._collect(more, taken, left)
-        except ForebayError:
-            if not taken:
-                raise
+            with taken.kept:
+                try:
+                    left = await self._collect(fresh, taken, self._count)
+                    if taken.by_place and left > 0 and len(live) > 1:
+                        others = [place for place in live if place not in taken.by_place]
+                        more = [place for place in others if place.is_fresh or await place.source.bring()]
+                        await self._collect(more, taken, left)
+                except ForebayError:
+                    if not taken.by_place:
+                        raise
+            return await taken.confirmed(monotonic() - began)
         except BaseException:
-            for source, tasks in taken.items():
-                source.give_back(tasks)
+            for place, tasks in taken.by_place.items():
+                place.source.give_back(tasks)
             raise
-        return [task for tasks in taken.values() for task in tasks]
 
-    async def _collect(self, places: Sequence[_Place], taken: dict[Source, list[Task]], count: int) -> int:
+    async def _collect(self, places: Sequence[_Place], taken: _Taken, count: int) -> int:
         """Take from one after the other; tells how many are still wanted."""
         for place in places:
             if count <= 0:
                 break
             place.news = place.source.line.news
             if tasks := await place.source.grab(count, self._worker, place.seconds):
-                taken[place.source] = tasks
+                taken.add(place, tasks, is_last=len(self._places) == 1)
                 count -= len(tasks)
             self._looked(place.source, found=bool(tasks))
         return count

@@ -24,8 +24,9 @@ from forebay.log.seam import Log
 from forebay.log.values import Group, Outlook, Queue, Sought, Start
 from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
-from forebay.store.handing import leases_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
+from forebay.store.handing import leases_of, lost_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
+from forebay.store.lease_renewal import Renewal, is_in_doubt
 from forebay.store.lines import Lines
 from forebay.store.plans import Plan, Told
 from forebay.store.returned import Returned
@@ -55,6 +56,8 @@ LOOK_SECONDS: Final = 1.0
 """How often the log is asked which flows wait behind one that holds most of the shelf."""
 LOOK_COST: Final = 50
 """Looking takes no more than this part of the time."""
+TOP_UP_SECONDS: Final = 5.0
+"""How long a taker who has some tasks waits for more that the log is thought to have."""
 FETCH_SECONDS: Final = 5.0
 """How long a taker of a named partition waits for another server to end its fill."""
 FETCH_AGAIN_SECONDS: Final = 0.02
@@ -196,7 +199,8 @@ class Window:
             tasks = await self._go_on(tasks, wish)
         rest = wish.beside(tasks)
         if rest.count > 0 and rest.partitions_max != 0 and (self._may_fill() or self.line.news != news):
-            tasks = _joined(tasks, await self._or_none(tasks, self._top_up(rest)))
+            with self.keep(tasks, wish.seconds):
+                tasks = _joined(tasks, await self._or_none(tasks, self._top_up(rest)))
         self._demand()
         return tasks
 
@@ -219,7 +223,8 @@ class Window:
             rest = wish.beside(tasks)
             if rest.count <= 0:
                 break
-            tasks = _joined(tasks, await self._or_none(tasks, self._fetch(rest.going_on(last))))
+            with self.keep(tasks, wish.seconds):
+                tasks = _joined(tasks, await self._or_none(tasks, self._fetch(rest.going_on(last))))
         return tasks
 
     async def _or_none(self, tasks: Sequence[Task], taking: Awaitable[list[Task]]) -> list[Task]:
@@ -240,11 +245,36 @@ class Window:
             await self._ask()
 
     async def bring(self) -> bool:
-        """Bring what the log is thought to have, if anything."""
+        """Bring what the log is thought to have, if anything, to whoever has some: that waits for a while."""
         if not self._may_fill():
             return False
-        await asyncio.shield(self._start_fill())
+        filling = self._start_fill()
+        await asyncio.wait([filling], timeout=TOP_UP_SECONDS)
+        if filling.done():
+            filling.result()
         return True
+
+    def keep(self, tasks: Sequence[Task], seconds: float) -> Renewal:
+        """Keep the leases of tasks that are not answered yet."""
+        return Renewal(lambda: self._spawn(self._renew(leases_of(tasks), seconds)), seconds)
+
+    async def _renew(self, wanted: Mapping[Lease, Sequence[int]], seconds: float) -> None:
+        await self.extend(wanted, seconds)
+
+    async def confirm(self, tasks: list[Task], seconds: float, age: float) -> list[Task]:
+        """Tasks with all of their time before them; those that are no longer leased are left out.
+
+        `age` is how many seconds it took to have them.
+        """
+        now = self._clock.now()
+        if not is_in_doubt(tasks, seconds, age, now):
+            return tasks
+        try:
+            lost = set(await self.extend(leases_of(tasks), seconds))
+        except Unavailable:  # the log has noted that they are out, and knows when they are settled
+            return tasks
+        deadline = now + int(seconds * SECOND)
+        return [msgspec.structs.replace(t, deadline=deadline) for t in tasks if t.id not in lost]
 
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Make tasks that reached nobody ready again, with no attempt counted."""
@@ -263,7 +293,7 @@ class Window:
         except asyncio.CancelledError:
             self._spawn(self._put_back_later(job))
             raise
-        return self._tasks(await self._mark(self.tiers.of(got[0].lease), got)) if got else []
+        return self._tasks(await self._mark(self.tiers.of(got[0].lease), got, wish.seconds)) if got else []
 
     async def _fetch_leased(self, wish: Wish) -> list[Leased]:
         async with self.still:
@@ -285,7 +315,7 @@ class Window:
                 got = await self._take_from(tier, wish)
                 if not got:
                     break
-                if leased := await self._mark(tier, got):
+                if leased := await self._mark(tier, got, wish.seconds):
                     return leased
         return []
 
@@ -310,7 +340,11 @@ class Window:
         """Make ready again what is being leased to somebody who is gone."""
         await self._put_back(wanted_of(await job))
 
-    async def _mark(self, tier: Tier, leased: Sequence[Leased]) -> list[Leased]:
+    async def _mark(self, tier: Tier, leased: Sequence[Leased], seconds: float) -> list[Leased]:
+        with Renewal(lambda: self._spawn(self._renew(wanted_of(leased), seconds)), seconds):
+            return await self._mark_now(tier, leased)
+
+    async def _mark_now(self, tier: Tier, leased: Sequence[Leased]) -> list[Leased]:
         marks = [mark_of(piece) for piece in leased]
         try:
             late = await self._log.mark(marks)
@@ -629,11 +663,15 @@ class Window:
                 found.append(await tier.warm.stats(tier.shelf))
         return found
 
-    async def extend(self, leases: Sequence[Lease], seconds: float) -> list[Lease]:
-        """Let leases hold for so many seconds from now; returns those that were lost."""
-        lost: list[Lease] = []
-        for tier, mine in self.tiers.split(dict.fromkeys(leases)):
-            lost.extend(await tier.warm.extend(tier.shelf, list(mine), seconds))
+    async def extend(self, wanted: Mapping[Lease, Sequence[int]], seconds: float) -> list[int]:
+        """Let leases hold for so many seconds from now; returns the ids of messages that they lost."""
+        lost: list[int] = []
+        for tier, mine in self.tiers.split(wanted):
+            gone = set(await tier.warm.extend(tier.shelf, list(mine), seconds))
+            held: Mapping[Lease, Sequence[int]] = {lease: mine[lease] for lease in mine if lease not in gone}
+            if held and tier.shelf.ordered:  # what comes back takes from a lease what comes after
+                held = await tier.warm.held(tier.shelf, held)
+            lost.extend(lost_of(mine, held))
         self._expire_at(self._clock.now() + int(seconds * SECOND))
         return lost
 

@@ -61,6 +61,8 @@ class _Lane:
     ready: int = 0
     out: int = 0
     noted: dict[tuple[int, int], Parcel] = field(default_factory=dict)
+    leases: set[int] = field(default_factory=set)
+    """The numbers of those that are out, of a partition of an ordered shelf."""
 
     def cut(self, count: int) -> list[_Run]:
         """Take up to `count` ready messages, and count them as out."""
@@ -97,6 +99,10 @@ class Held:
     def places(self) -> list[int]:
         """The places of its messages in the parcel, ascending."""
         return places_of(self.parcel, self.offsets)
+
+    def places_after(self, message_id: int) -> list[int]:
+        """The places of its messages past one of this id, ascending."""
+        return places_of(self.parcel, [o for o in self.offsets if self.parcel.first + o > message_id])
 
 
 class Contents:
@@ -225,6 +231,13 @@ class Contents:
             del self.lanes[key]
         return ready + noted
 
+    def out_after(self, partition: str, message_id: int, now: Moment) -> list[tuple[Held, list[int]]]:
+        """The leases of a partition that hold something past a message, each with the places of that."""
+        lane = self.lanes.get(partition) if self.shelf.ordered else None
+        live = [self.held[number] for number in lane.leases] if lane is not None else []
+        out = [(h, h.places_after(message_id)) for h in live if h.deadline > now.steady]
+        return [(held, places) for held, places in out if places]
+
     def spare(self, messages: int, size: int, besides: str, now: Moment) -> list[Leased]:
         """Withdraw free partitions, the last first, until so much is."""
         spared: list[Leased] = []
@@ -251,6 +264,8 @@ class Contents:
         lease, deadline = self.new_lease(parcel), now.steady + int(seconds * SECOND)
         leased = Leased(lease, parcel, places, worker, now.at, now.when(deadline))
         self.held[lease.number] = Held(lease, parcel, set(leased.offsets()), worker, now.at, deadline)
+        if self.shelf.ordered:
+            self.lanes[self.lane_key(parcel)].leases.add(lease.number)
         self.expire_at(deadline, lease.number)
         return leased
 
@@ -298,7 +313,7 @@ class Contents:
         gone = before - len(held.offsets)
         lane.out -= gone
         if not held.offsets:
-            self.held.pop(held.lease.number, None)
+            self._drop(held)
         self._let_out(held.parcel.partition, lane)
         return gone
 
@@ -307,7 +322,15 @@ class Contents:
         if (first := self.next_expiry()) is None or first > now.steady:
             return None
         _, number = heapq.heappop(self.deadlines)
-        return self.held.pop(number)
+        return self._drop(self.held[number])
+
+    def _drop(self, held: Held) -> Held:
+        """Forget a lease."""
+        number = held.lease.number
+        self.held.pop(number, None)
+        if self.shelf.ordered:
+            self.lanes[self.lane_key(held.parcel)].leases.discard(number)
+        return held
 
     def next_expiry(self) -> int | None:
         while self.deadlines:

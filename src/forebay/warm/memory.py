@@ -195,6 +195,12 @@ class MemoryWarm:
         contents = self._shelves.get(shelf.group)
         return contents is None or not contents.lanes
 
+    async def out_after(self, shelf: Shelf, epoch: str, partition: str, message_id: int) -> list[Leased]:
+        now = self._now()
+        found = self._contents(shelf, epoch).out_after(partition, message_id, now)
+        out = [_shown(held, places, now) for held, places in found]
+        return sorted(out, key=Leased.first_id)
+
     async def next_expiry(self, shelf: Shelf) -> int | None:
         contents = self._shelves.get(shelf.group)
         first = None if contents is None else contents.next_expiry()
@@ -246,13 +252,7 @@ class MemoryWarm:
         contents, now = self._shelves.get(shelf.group), self._now()
         held = () if contents is None else contents.held.values()
         longest = heapq.nsmallest(limit, held, key=lambda h: (h.since, h.lease.number))
-        return [
-            Leased(
-                h.lease, msgspec.structs.replace(h.parcel, block=None), h.places(), h.worker,
-                h.since, now.when(h.deadline),
-            )
-            for h in longest
-        ]  # fmt: skip
+        return [_shown(h, h.places(), now) for h in longest]
 
     # Look-ups
 
@@ -278,6 +278,12 @@ class MemoryWarm:
         held = contents.held.get(lease.number)
         # Another process numbers its leases as we do: a task that was taken there isn't held here.
         return held if held is not None and held.lease == lease else None
+
+
+def _shown(held: Held, places: Sequence[int], now: Moment) -> Leased:
+    """What is out under a lease, or some of it, without bodies."""
+    parcel = msgspec.structs.replace(held.parcel, block=None)
+    return Leased(held.lease, parcel, places, held.worker, held.since, now.when(held.deadline))
 
 
 def _monotonic() -> int:

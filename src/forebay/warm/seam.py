@@ -177,6 +177,13 @@ class Warm(Protocol):
         """
         ...
 
+    async def out_after(self, shelf: Shelf, epoch: str, partition: str, message_id: int) -> list[Leased]:
+        """What leases of a partition of an ordered shelf hold past a message, by id; without bodies.
+
+        A lease that is over holds nothing. Costs by the leases of that partition.
+        """
+        ...
+
     async def next_expiry(self, shelf: Shelf) -> int | None:
         """When the next lease expires."""
         ...

@@ -107,6 +107,10 @@ class Leased(msgspec.Struct, frozen=True):
         """Their offsets in the claim."""
         return list(self.span())
 
+    def first_id(self) -> int:
+        """The id of the first of them."""
+        return self.parcel.first + self.parcel.offsets[self.places[0]]
+
 
 def epoch_name(unique: str, shelf: Shelf) -> str:
     """What an epoch that begins now is called: so that it can be told when a group has sought since."""

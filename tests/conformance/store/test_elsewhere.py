@@ -78,6 +78,19 @@ async def test_every_outcome(rig: StoreRig, *, ordered: bool) -> None:
     assert rest == [(b"2", 1), (b"3", 0), (b"4", 0), (b"x", 0)] if ordered else len(rest) == 4
 
 
+async def test_what_comes_back_ends_the_leases_of_what_comes_after(rig: StoreRig) -> None:
+    one, other = await two(rig)
+    tasks = await taken(one, 4, ordered=True)
+    (second,) = await tickets(rig, other, tasks[1:2])
+    await other.retry_task([second])
+    with pytest.raises(LeaseLost) as caught:
+        await one.done_task(tasks)
+    assert sorted(caught.value.ids) == [task.id for task in tasks[1:]]
+    rig.clock.advance(seconds=61)
+    await one.tick()
+    assert await rest_of(one) == [(b"1", 1), (b"2", 0), (b"3", 0), (b"4", 0), (b"5", 0)]
+
+
 @KINDS
 async def test_whoever_settles_first_wins(rig: StoreRig, *, ordered: bool) -> None:
     one, other = await two(rig)

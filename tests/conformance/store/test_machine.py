@@ -7,7 +7,7 @@ purged. Time moves only by the rule that moves it, which also lets the store do 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Collection, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
@@ -48,7 +48,8 @@ FLOWS = (None, {"flow": "f"}, {"flow": "g"})
 delays = st.sampled_from([0, 0, 0, 5, 30])
 puts = st.lists(st.tuples(st.sampled_from(FLOWS), delays), min_size=1, max_size=6)
 picks = st.lists(st.integers(0, 1_000), min_size=1, max_size=4)
-verbs = st.sampled_from(["done", "done", "retry", "release", "bury", "extend"])
+verbs = st.sampled_from(["done", "done", "retry", "release", "bury"])
+said = st.lists(st.tuples(st.integers(0, 1_000), verbs), min_size=1, max_size=6)
 
 
 @dataclass
@@ -255,22 +256,22 @@ class StoreMachine(RuleBasedStateMachine):
 
     @precondition(lambda self: self.tasks)
     @rule(verb=verbs, which=picks, seconds=st.sampled_from([0, 5, 30]))
-    def settle(self, verb: str, which: list[int], seconds: int) -> None:
-        tasks = list({(i := pick % len(self.tasks)): self.tasks[i] for pick in which}.values())
-        if verb == "extend":
-            self.extend(tasks, seconds or 90)
-            return
-        held = [m for task in tasks if (m := self.out(task)) is not None]
+    def settle_alike(self, verb: str, which: list[int], seconds: int) -> None:
+        self.settle([(pick, verb) for pick in which], seconds)
+
+    @precondition(lambda self: self.tasks)
+    @rule(said=said, seconds=st.sampled_from([0, 5, 30]))
+    def settle(self, said: list[tuple[int, str]], seconds: int) -> None:
+        """Several outcomes in one call; of each message one."""
+        chosen = {(t := self.tasks[pick % len(self.tasks)]).id: (t, verb) for pick, verb in said}
+        by_verb = {v: [t for t, verb in chosen.values() if verb == v] for v in ("done", "bury", "release")}
         at = self.clock.now() + seconds * SECOND
-        work = {
-            "done": self.store.done_task(tasks) if verb == "done" else None,
-            "retry": self.store.retry_task([Retry(t, at) for t in tasks]) if verb == "retry" else None,
-            "release": self.store.release(tasks) if verb == "release" else None,
-            "bury": self.store.bury(tasks, "bad") if verb == "bury" else None,
-        }[verb]
-        assert work is not None
-        self.lose(work, len(tasks) - len(held))
-        for m in held:
+        retries = [Retry(t, at) for t, verb in chosen.values() if verb == "retry"]
+        held = [(m, verb) for task, verb in chosen.values() if (m := self.out(task)) is not None]
+        first = self.first_back(m for m, verb in held if self.goes_back(m, verb))
+        good = [(m, v) for m, v in held if self.goes_back(m, v) or not self.is_held_up(m, first)]
+        self.lose(self.store.settle(**by_verb, retry=retries, reason="bad"), len(chosen) - len(good))
+        for m, verb in good:
             m.task = None
             if verb == "retry":
                 self.comes_back(m, at)
@@ -278,13 +279,40 @@ class StoreMachine(RuleBasedStateMachine):
                 m.state, m.at = "waits", self.clock.now()
             else:
                 m.state = "done" if verb == "done" else "dead"
+        self.hold_up(first)
 
-    def extend(self, tasks: Sequence[Task], seconds: int) -> None:
-        """Leases are extended as a whole."""
+    def goes_back(self, m: Known, verb: str) -> bool:
+        """Whether an outcome isn't the end of a message."""
+        spent = self.retries_max is not None and m.attempts >= self.retries_max
+        return verb == "release" or (verb == "retry" and not spent)
+
+    def first_back(self, back: Iterable[Known]) -> dict[str, int]:
+        """The first message that goes back of each partition, in an ordered queue."""
+        first: dict[str, int] = {}
+        for m in back if self.ordered else ():
+            partition = m.message.partition
+            first[partition] = min(m.id, first.get(partition, m.id))
+        return first
+
+    def is_held_up(self, m: Known, first: dict[str, int]) -> bool:
+        """Whether a message comes after one of its partition that goes back."""
+        return m.message.partition in first and m.id > first[m.message.partition]
+
+    def hold_up(self, first: dict[str, int]) -> None:
+        """What is out past what goes back does so, too, and counts no attempt."""
+        for m in self.those("out"):
+            if self.is_held_up(m, first):
+                m.state, m.task, m.at = "waits", None, self.clock.now()
+
+    @precondition(lambda self: self.tasks)
+    @rule(which=picks, seconds=st.sampled_from([5, 30, 90]))
+    def extend(self, which: list[int], seconds: int) -> None:
+        """Leases are extended as a whole; what an ordered one has lost is told."""
+        tasks = list({(i := pick % len(self.tasks)): self.tasks[i] for pick in which}.values())
         lost = 0
         for task in tasks:
             mates = [m for m in self.those("out") if m.task is not None and m.task.lease == task.lease]
-            lost += not mates
+            lost += not mates or (self.ordered and self.out(task) is None)
             for m in mates:
                 m.deadline = self.clock.now() + seconds * SECOND
         self.lose(self.store.extend(tasks, seconds), lost)
@@ -301,9 +329,11 @@ class StoreMachine(RuleBasedStateMachine):
     def move_time(self, seconds: int) -> None:
         self.clock.advance(seconds=seconds)
         self.run(self.rig.embedded.tick())
-        for m in self.those("out"):
-            if m.deadline <= self.clock.now():
-                self.comes_back(m, self.clock.now())
+        over = [m for m in self.those("out") if m.deadline <= self.clock.now()]
+        first = self.first_back(m for m in over if self.goes_back(m, "retry"))
+        for m in over:
+            self.comes_back(m, self.clock.now())
+        self.hold_up(first)
 
     @rule()
     def crash(self) -> None:

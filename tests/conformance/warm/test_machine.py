@@ -29,7 +29,7 @@ from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import EpochLost
 from forebay.warm.values import Fill, Lease, Leased, Parcel, Shelf
 from tests.conformance.warm.rigs import ValkeyRig
-from tests.conformance.warm.steps import parcel_of
+from tests.conformance.warm.steps import FIRST, parcel_of
 
 if TYPE_CHECKING:
     from forebay.warm.seam import Warm
@@ -261,6 +261,19 @@ class WarmMachine(RuleBasedStateMachine):
         self.keep(expected, found)
         for one in expected:
             self.waiting.pop(one.parcel.key, None)
+
+    @rule(partition=st.sampled_from(PARTITIONS), pick=picks, offset=st.integers(-1, 12))
+    def out_after(self, partition: str, pick: int, offset: int) -> None:
+        message_id = FIRST + 100 * (pick % (self.claims + 1)) + offset
+        expected, found = self.both("out_after", partition, message_id)
+        assert [shown(one) for one in found] == [shown(one) for one in expected]
+        assert all(one.lease.partition == partition for one in found)
+        assert all(one.lease.first + o > message_id for one in found for o in one.offsets())
+        for one in found:
+            assert (
+                list(self.run(self.subject.held(self.shelf, {one.lease: one.offsets()}))[one.lease])
+                == one.offsets()
+            )
 
     @precondition(lambda self: self.leases)
     @rule(picked=st.lists(picks, min_size=1, max_size=4), mask=masks)

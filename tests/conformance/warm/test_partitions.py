@@ -158,6 +158,31 @@ async def test_nothing_is_withdrawn_of_what_is_not_there(rig: WarmRig) -> None:
     assert await counts(rig.warm, PLAIN) == (1, 0, 0)
 
 
+async def test_what_is_out_past_a_message_is_told(rig: WarmRig) -> None:
+    parcels = [parcel_of(1, 3, partition="p"), parcel_of(3, offsets=[0, 2, 5], partition="p")]
+    epoch = await started(rig.warm, LANES, *parcels, parcel_of(2, partition="q"))
+    first, second = await rig.warm.take(LANES, epoch, 9, "worker", 30, partition="p")
+    await take(rig.warm, LANES, epoch, 9)
+
+    async def past(message_id: int, partition: str = "p") -> list[tuple[int, list[int]]]:
+        found = await rig.warm.out_after(LANES, epoch, partition, message_id)
+        assert all((one.worker, one.parcel.block) == ("worker", None) for one in found)
+        return [(one.lease.claim, one.offsets()) for one in found]
+
+    assert await past(first.parcel.first) == [(1, [1, 2]), (3, [0, 2, 5])]
+    assert await past(second.parcel.first + 2) == [(3, [5])]
+    assert await past(second.parcel.first + 5) == []
+    assert await past(first.parcel.first, "q") == [(2, [0])]
+    assert await past(first.parcel.first, "unknown") == []
+    await rig.warm.finish(LANES, {first.lease: [2], second.lease: [2]})
+    assert await past(first.parcel.first) == [(1, [1]), (3, [0, 5])]
+    await rig.warm.extend(LANES, [second.lease], 60)
+    rig.clock.advance(seconds=30)
+    assert await past(first.parcel.first) == [(3, [0, 5])]  # the other is over
+    await rig.warm.release(LANES, wanted_of([second]))
+    assert await past(first.parcel.first) == []
+
+
 async def test_many_partitions(rig: WarmRig) -> None:
     shelf: Shelf = msgspec.structs.replace(LANES, messages_max=5_000, bytes_max=1 << 20)
     epoch = await started(rig.warm, shelf, *(parcel_of(i, partition=f"p{i}") for i in range(1, 1_001)))

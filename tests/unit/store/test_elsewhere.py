@@ -40,8 +40,17 @@ def test_what_is_finished_or_gone_is_late() -> None:
 
 def test_what_is_with_nobody_goes_back_and_counts_nothing() -> None:
     claim = claim_of(done=[0], handed=[1, 2])
-    (found,) = rest_of([claim], {"p": NOW + 9}, {lease_of(): [1, 6]})
+    (found,) = rest_of([claim], {"p": (FIRST + 2, NOW + 9)}, {lease_of(): [1, 6]})
     assert [(d.offset, d.count, d.due_at, d.attempts) for d in found.deferred] == [
         (3, 3, NOW + 9, 2), (7, 1, NOW + 9, 2),
     ]  # fmt: skip
-    assert rest_of([claim_of(done=[0, 1, 2, 3], handed=[4, 5, 6, 7])], {"p": NOW}, {}) == []
+    done = claim_of(done=[0, 1, 2, 3], handed=[4, 5, 6, 7])
+    assert rest_of([done], {"p": (FIRST + 7, NOW)}, {}) == []
+
+
+def test_what_is_out_goes_back_where_it_comes_after_what_does() -> None:
+    claim = claim_of(done=[0, 5], handed=[1, 2, 3, 4])
+    (found,) = rest_of([claim], {"p": (FIRST + 2, NOW + 9)}, {lease_of(): [2]})
+    assert [(d.offset, d.count, d.due_at, d.attempts) for d in found.deferred] == [
+        (3, 2, NOW + 9, 2), (6, 2, NOW + 9, 2),
+    ]  # fmt: skip

@@ -109,7 +109,8 @@ def test_a_verdict_on_some_is_about_them_alone() -> None:
     verdict = Verdict([0], {1: (NOW, tasks[1])}, [2], {3: ("bad", tasks[3])}, "w")
     assert verdict.only([0, 1, 2, 3]) is verdict
     assert verdict.only([0, 3]).offsets() == [0, 3]
-    assert not verdict.only([0, 3]).returns
+    assert verdict.back(lease, FREE) == [1, 2]
+    assert not verdict.only([0, 3]).back(lease, FREE)
     assert verdict.without_released().offsets() == [0, 1, 3]
 
 

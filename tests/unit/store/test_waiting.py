@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Coroutine, Sequence
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any, Self, cast
 
 import pytest
@@ -30,6 +31,8 @@ class Stock:
         self.ready = list(ready)
         self.later: list[int] = []
         self.returned: list[int] = []
+        self.kept: list[int] = []
+        self.over: list[int] = []
         self.grabs = 0
         self.asks = 0
         self.hold: asyncio.Event | None = None
@@ -52,6 +55,13 @@ class Stock:
         brought, self.later = self.later, []
         self.ready.extend(brought)
         return bool(brought)
+
+    def keep(self, tasks: Sequence[Task], seconds: float) -> AbstractContextManager[None]:  # noqa: ARG002
+        self.kept.extend(cast("Sequence[int]", tasks))
+        return nullcontext()
+
+    async def confirm(self, tasks: list[Task], seconds: float, age: float) -> list[Task]:  # noqa: ARG002
+        return [task for task in tasks if cast("int", task) not in self.over]
 
     def give_back(self, tasks: Sequence[Task]) -> None:
         self.returned.extend(cast("Sequence[int]", tasks))

@@ -213,6 +213,10 @@ class ValkeyWarm:
         found = await self._run("withdraw", shelf, epoch, partition, _microseconds(WITHDRAWN_SECONDS))
         return _withdrawn(shelf, epoch, found)
 
+    async def out_after(self, shelf: Shelf, epoch: str, partition: str, message_id: int) -> list[Leased]:
+        found = await self._run("out_after", shelf, epoch, partition, f"{message_id:019}")
+        return sorted([_shown(shelf, epoch, parts) for parts in found], key=Leased.first_id)
+
     async def next_expiry(self, shelf: Shelf) -> int | None:
         found: int | None = await self._run("next_expiry", shelf, "")
         return found
@@ -243,13 +247,7 @@ class ValkeyWarm:
 
     async def running(self, shelf: Shelf, limit: int = 100) -> list[Leased]:
         epoch, found = await self._run("running", shelf, "", limit)
-        running = []
-        for key, since, deadline, raw, slip in found:
-            record, parcel = read_record(raw), to_parcel(slip)
-            lease = lease_of(shelf, epoch.decode(), int(key), parcel)
-            places = from_ranges(record.ranges)
-            running.append(Leased(lease, parcel, places, record.worker, int(since), int(deadline)))
-        return running
+        return [_shown(shelf, epoch.decode(), parts) for parts in found]
 
     async def _run(self, verb: str, shelf: Shelf, epoch: str, *arguments: Argument) -> Any:
         """Run the script of a verb on a shelf."""
@@ -296,6 +294,14 @@ def _leased(
         lease = lease_of(shelf, epoch, number, parcel)
         leased.append(Leased(lease, parcel, from_ranges(ranges), worker.decode(), since, deadline))
     return leased
+
+
+def _shown(shelf: Shelf, epoch: str, parts: Sequence[bytes]) -> Leased:
+    """Read a lease that is out: key, since, deadline, record and slip."""
+    key, since, deadline, raw, slip = parts
+    record, parcel = read_record(raw), to_parcel(slip)
+    lease = lease_of(shelf, epoch, int(key), parcel)
+    return Leased(lease, parcel, from_ranges(record.ranges), record.worker, int(since), int(deadline))
 
 
 def _withdrawn(shelf: Shelf, epoch: str, found: Sequence[Any]) -> list[Leased]:

@@ -10,7 +10,7 @@ while count > 0 do
     break
   end
   local lease = lease_of(first[1]) or incomplete()
-  drop_lease(first[1])
+  drop_lease(first[1], lane_of(slip_of(lease[1])))
   cuts[#cuts + 1] = { lease[1], lease[3], lease[2] }
   count = count - total(lease[3])
 end

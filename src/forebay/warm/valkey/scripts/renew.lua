@@ -5,7 +5,7 @@ if epoch and epoch ~= ARGV[1] then
   return epoch
 end
 for _, lane in ipairs(call('ZRANGE', S .. ':lanes', 0, -1)) do
-  call('UNLINK', S .. ':runs:' .. lane, S .. ':noted:' .. lane)
+  call('UNLINK', S .. ':runs:' .. lane, S .. ':noted:' .. lane, S .. ':leases:' .. lane)
 end
 for _, key in ipairs({
   'lanes', 'ready', 'out', 'free', 'parcels', 'bodies', 'left', 'flows', 'leases', 'deadlines', 'sinces', 'noted',

@@ -285,12 +285,18 @@ local function put_lease(key, parcel, worker, ranges, since, deadline)
   call('HSET', S .. ':leases', key, cmsgpack.pack({ parcel, worker, ranges }))
   call('ZADD', S .. ':deadlines', deadline, key)
   call('ZADD', S .. ':sinces', since, key)
+  if ORDERED then
+    call('SADD', S .. ':leases:' .. lane_of(slip_of(parcel)), key)
+  end
 end
 
-local function drop_lease(key)
+local function drop_lease(key, lane)
   call('HDEL', S .. ':leases', key)
   call('ZREM', S .. ':deadlines', key)
   call('ZREM', S .. ':sinces', key)
+  if ORDERED then
+    call('SREM', S .. ':leases:' .. lane, key)
+  end
 end
 
 -- The lease's { parcel, worker, ranges }, or nil if there is none such now.
@@ -303,7 +309,7 @@ end
 local function let_go(key, lease, rest, lane, count)
   add(':out', lane, -count)
   if #rest == 0 then
-    drop_lease(key)
+    drop_lease(key, lane)
   else
     call('HSET', S .. ':leases', key, cmsgpack.pack({ lease[1], lease[2], rest }))
   end
