@@ -153,6 +153,12 @@ async def test_a_client_is_told_where_an_outcome_is(served: Served, monkeypatch:
         assert (list(raised.value.ids), raised.value.is_spooled) == ([tasks[1].id], True)
 
 
+async def test_a_client_is_told_what_a_server_has_in_its_spool(served: Served) -> None:
+    served.stand.now = msgspec.structs.replace(WELL, pending=5, rate=2.5, seconds_left=2.0)
+    async with Client(served.server.url) as client:
+        assert await client.server_spool() == served.stand.now
+
+
 # Health
 
 

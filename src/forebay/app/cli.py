@@ -29,6 +29,7 @@ from forebay.app.commands import (
     queues,
     replaying,
     spool,
+    spool_status,
     tailing,
     taking,
     top,
@@ -262,6 +263,12 @@ COMMANDS: tuple[Command, ...] = (
         "spool",
         "look at, mend and replay a folder of spool files",
         verbs=(
+            Command(
+                "status",
+                "what a server has in its spool, and how far it is replayed",
+                spool_status.status,
+                spool_status.declare_status,
+            ),
             Command(
                 "list", "the files, and how much is in them", spool.list_spool, spool.declare_text_of_folder
             ),

@@ -623,6 +623,10 @@ class Client:
         """What waits in the spool, with all that was there before; None without one."""
         return None if self._outbox is None else await self._outbox.counted()
 
+    async def server_spool(self) -> SpoolStatus:
+        """What waits on the server's own disk for the log; NoRoute where it has no spool."""
+        return await self._send("GET", "/v1/spool", SpoolStatus)
+
     async def drain_spool(self, seconds: float) -> bool:
         """Wait until all that was spooled is delivered, for so long at most; whether it is.
 

@@ -20,8 +20,8 @@ from forebay.spool.names import FileName
 
 PARTITIONS_MAX: Final = 10_000
 """Partitions of a queue that are told apart."""
-SHARE: Final = 0.9
-"""How many may line up for each that is replayed."""
+SHARE: Final = 0.25
+"""How many may line up for each that is replayed: so a third more than was spooled is replayed in all."""
 
 
 class _Lane:
