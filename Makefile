@@ -31,7 +31,7 @@ SEED := $(shell $(PYTHON) -c 'import random; print(random.randrange(1 << 32))')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark race-queen race-spark lock format docs clean
+.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark race-queen race-spark race-servers lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -115,6 +115,9 @@ race-queen: setup ## 16 producers and 16 consumers of Queen MQ for minutes: none
 race-spark: setup ## kill -9 of Spark's drivers, workers and executors, 50 times: every message once, in order
 	$(BIN)/python -m tests.chaos.spark_race --rounds 50
 	$(BIN)/python -m tests.chaos.spark_race --rounds 50 --cluster
+
+race-servers: setup ## two servers under all faults of database, Valkey and themselves: 60 rounds of a minute
+	$(BIN)/python -m tests.chaos.servers_race --rounds 60 --seconds 60 --seed $(SEED)
 
 lock: setup ## resolve the dependencies anew, into the lock files
 	$(COMPILE) --upgrade --extra postgres --extra valkey --extra tarantool --extra dev \

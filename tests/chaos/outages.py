@@ -192,13 +192,14 @@ class Cut:
     """Every block that is written is committed, and the connection is cut before the answer."""
 
     async def begin(self, stage: Stage) -> None:
-        stage.proxy.on_client_bytes(_lose_answers_to_blocks)
+        stage.proxy.on_client_bytes(lose_answers_to_blocks)
 
     async def end(self, stage: Stage) -> None:
         stage.proxy.heal()
 
 
-def _lose_answers_to_blocks(chunk: bytes) -> Verdict:
+def lose_answers_to_blocks(chunk: bytes) -> Verdict:
+    """Lose the answer to each write of a block."""
     return Verdict.LOSE_ANSWER if MAGIC + bytes([VERSION]) in chunk else Verdict.FORWARD
 
 

@@ -19,6 +19,7 @@ import aiohttp
 import msgspec
 
 from forebay.log.postgres import PostgresLog
+from forebay.log.seam import Log
 from forebay.model import format_id, mint, sequence_of
 from forebay.store.store import LogStore
 from tests.history import Pushed, check_log
@@ -190,19 +191,25 @@ async def prepare(dsn: str) -> None:
             await store.create_queue(name, dict(settings))
 
 
+async def log_lines(log: Log) -> dict[str, list[str]]:
+    """Give what a log has, in its order, by queue and partition."""
+    found: dict[str, list[str]] = {}
+    for queue in await log.queues():
+        following = 1
+        while blocks := await log.read(queue, following):
+            for stored in blocks:
+                block = stored.decode()
+                for i, payload in enumerate(block.payloads):
+                    line = found.setdefault(f"{queue.name}/{block.partition(i)}", [])
+                    line.append(msgspec.json.decode(payload, type=str))
+            following = sequence_of(blocks[-1].last) + 1
+    return found
+
+
 async def problems_of(pushes: Sequence[Pushed], dsn: str) -> list[str]:
     """Hold the log against what producers were told."""
-    found: dict[str, list[str]] = {}
     async with PostgresLog(dsn) as log:
-        for queue in await log.queues():
-            following = 1
-            while blocks := await log.read(queue, following):
-                for stored in blocks:
-                    block = stored.decode()
-                    for i, payload in enumerate(block.payloads):
-                        line = found.setdefault(f"{queue.name}/{block.partition(i)}", [])
-                        line.append(msgspec.json.decode(payload, type=str))
-                following = sequence_of(blocks[-1].last) + 1
+        found = await log_lines(log)
         stats = await log.stats()
     differences = [group.difference for queue in stats.queues for group in queue.groups]
     return check_log(pushes, found, differences=differences)
