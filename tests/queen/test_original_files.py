@@ -12,13 +12,15 @@ import pytest
 
 from forebay import Client
 from forebay.app.cli import main
+from forebay.model import format_id, mint
 from tests.original_lines import LINES
 from tests.queen.packages import package
 from tests.queen.steps import until
 from tests.queen.wire import Client as Queen
 from tests.servers import ForebayServer
 
-NAME: Final = "failover_019a0c11-8021.buf"
+NAME: Final = f"failover_{format_id(mint())}.buf"
+"""A file of today: transaction ids are remembered from when their push was answered."""
 
 
 @pytest.fixture
