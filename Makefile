@@ -31,7 +31,7 @@ SEED := $(shell $(PYTHON) -c 'import random; print(random.randrange(1 << 32))')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark race-queen race-spark race-servers lock format docs clean
+.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark race-queen race-spark race-servers lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -81,7 +81,7 @@ lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-log bench-store bench-server bench-failover bench-queen bench-work bench-spark ## all benchmarks
+bench: bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark ## all benchmarks
 
 bench-log: setup ## benchmark of the logs
 	$(BIN)/python -m benchmarks.log
@@ -94,6 +94,9 @@ bench-server: setup ## benchmark of the server over HTTP
 
 bench-failover: setup ## benchmark of pushes and replay while the database is away
 	$(BIN)/python -m benchmarks.failover
+
+bench-queues: setup ## benchmark of a queue among 50,000 that are idle
+	$(BIN)/python -m benchmarks.queues
 
 bench-queen: setup ## benchmark of a Queen MQ client (beside a Queen server, with QUEEN_URL=...)
 	$(BIN)/python -m benchmarks.queen

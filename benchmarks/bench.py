@@ -61,6 +61,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """Read and written by Spark in a turn."""
     spark_events: int = 2_000_000
     """In the files of a bulk replay."""
+    queues: int = 50_000
+    """That are idle beside the one that is used."""
 
 
 FULL: Final = Pace()
@@ -82,6 +84,7 @@ QUICK: Final = Pace(
     queen_messages=2_000,
     spark_messages=20_000,
     spark_events=40_000,
+    queues=2_000,
 )
 
 

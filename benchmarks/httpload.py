@@ -11,11 +11,18 @@ _HEAD_END: Final = b"\r\n\r\n"
 _LENGTH: Final = b"content-length: "
 
 
-def request(path: str, body: bytes = b"", *, media: str = "application/json", accept: str = "") -> bytes:
+def request(
+    path: str,
+    body: bytes = b"",
+    *,
+    method: str = "POST",
+    media: str = "application/json",
+    accept: str = "",
+) -> bytes:
     """One request as bytes."""
     accepted = f"Accept: {accept}\r\n" if accept else ""
     head = (
-        f"POST {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media}\r\n{accepted}"
+        f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media}\r\n{accepted}"
         f"Content-Length: {len(body)}\r\n\r\n"
     )
     return head.encode() + body

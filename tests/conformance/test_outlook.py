@@ -123,3 +123,12 @@ async def test_who_only_looks_does_not_change_the_stamp(durable_rig: Rig) -> Non
             await other.outlook([group])
             if await log.stamp() == before:
                 break
+
+
+async def test_a_group_that_was_sent_elsewhere_says_so(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    await push(rig.log, queue, "a")
+    sought = await rig.log.seek(group, "latest")
+    (found,) = await rig.log.outlook([group])
+    assert (found.sought, found.ready) == (sought.group.sought, None) == (1, None)

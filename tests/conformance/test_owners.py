@@ -2,8 +2,10 @@
 
 import asyncio
 
-from forebay.log.values import Room
-from forebay.model import bitmap
+import pytest
+
+from forebay.log.values import Owner, Room
+from forebay.model import Rejected, bitmap
 from tests.conformance.rigs import REMEMBER_SECONDS, Rig
 from tests.conformance.steps import (
     ALL,
@@ -214,3 +216,14 @@ async def test_owners_that_hold_nothing_are_forgotten_in_time(rig: Rig) -> None:
     await finish(rig.log, claim)
     await rig.log.trim()
     assert [owner.name for owner in await rig.log.owners()] == ["fresh"]
+
+
+async def test_several_owners_are_heard_of_at_once(rig: Rig) -> None:
+    await rig.log.heartbeat(["b", "a", "b"])
+    at = rig.clock.now()
+    rig.clock.advance(seconds=5)
+    await rig.log.heartbeat(["a"])
+    assert await rig.log.owners() == [Owner("a", at + 5 * SECOND), Owner("b", at)]
+    await rig.log.heartbeat([])
+    with pytest.raises(Rejected):
+        await rig.log.heartbeat([f"owner-{n}" for n in range(10_001)])

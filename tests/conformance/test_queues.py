@@ -1,12 +1,13 @@
 """Queues: names, numbers and settings."""
 
 import asyncio
+from typing import Any
 
 import pytest
 
 from forebay.model import QUEUE_NUMBER_MAX, Conflict, Rejected, UnknownQueue
 from tests.conformance.rigs import Rig
-from tests.conformance.steps import push, sequences, stored, take
+from tests.conformance.steps import bits, push, sequences, stored, take
 
 
 async def test_creating_a_queue_twice_gives_the_same(rig: Rig) -> None:
@@ -39,6 +40,63 @@ async def test_queues_are_listed_by_number(rig: Rig) -> None:
         ("late", 9),
         ("next", 10),
     ]
+
+
+async def test_queues_are_listed_by_the_page(rig: Rig) -> None:
+    for name in "abcde":
+        await rig.log.create_queue(name)
+    await rig.log.delete_queue("c")
+
+    async def names(**page: Any) -> str:
+        return "".join(queue.name for queue in await rig.log.queues(**page))
+
+    assert [await names(limit=2), await names(after=2, limit=2), await names(after=5, limit=2)] == [
+        "ab",
+        "de",
+        "",
+    ]
+    assert await names(numbers=[5, 3, 99, 1, 1]) == "ae"
+    assert await names(numbers=[1, 2, 4, 5], after=1, limit=2) == "bd"
+    assert await names(numbers=[]) == ""
+
+
+@pytest.mark.parametrize("page", [{"limit": 0}, {"after": -1}, {"numbers": range(1, 10_002)}])
+async def test_a_page_that_no_log_has_is_rejected(rig: Rig, page: dict[str, Any]) -> None:
+    with pytest.raises(Rejected):
+        await rig.log.queues(**page)
+    with pytest.raises(Rejected):
+        await rig.log.stats(**page)
+
+
+async def test_numbers_of_queues_come_by_the_page(rig: Rig) -> None:
+    for name in "abcd":
+        queue = await rig.log.create_queue(name)
+        group = await rig.log.create_group(queue, "workers")
+        await rig.log.create_group(queue, "others")
+        await push(rig.log, queue, *"xyz")
+        for claim in await take(rig.log, group):
+            await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0))])
+            await rig.log.mark([claim.mark(handed=bits(claim, 1))])
+    await rig.log.delete_queue("b")
+    everything = await rig.log.stats()
+    assert [found.queue.name for found in everything.queues] == ["a", "c", "d"]
+    for found in everything.queues:
+        workers, others = found.groups
+        assert (workers.held, workers.handed, workers.done, workers.difference) == (2, 1, 1, 0)
+        assert (others.ready, others.held, others.difference) == (3, 0, 0)
+    pages = [await rig.log.stats(after=after, limit=2) for after in (0, 3, 4)]
+    assert [found for page in pages for found in page.queues] == list(everything.queues)
+    assert [len(page.queues) for page in pages] == [2, 1, 0]
+    chosen = await rig.log.stats(numbers=[4, 2, 1])
+    assert chosen.queues == [everything.queues[0], everything.queues[2]]
+
+
+async def test_the_nearest_name_is_found_among_many(rig: Rig) -> None:
+    for number in range(80):
+        await rig.log.create_queue(f"tenant-{number:03}.orders")
+    with pytest.raises(UnknownQueue) as caught:
+        await rig.log.queue("tenant-040.order")
+    assert caught.value.hint == "did you mean 'tenant-040.orders'?"
 
 
 async def test_a_number_is_given_once(rig: Rig) -> None:

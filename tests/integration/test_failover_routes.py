@@ -100,7 +100,7 @@ def hang(served: Served) -> list[str]:
     """Let the store never answer; what it was asked."""
     asked: list[str] = []
 
-    async def queues() -> list[Any]:
+    async def queues(**_: Any) -> list[Any]:
         asked.append("queues")
         await asyncio.Event().wait()
         return []
@@ -215,7 +215,7 @@ async def test_a_server_whose_spool_takes_no_more_in_an_outage_is_unhealthy(serv
 
 
 async def test_an_outage_that_nobody_has_noticed_yet_leaves_the_server_ready(served: Served) -> None:
-    async def queues() -> list[Any]:
+    async def queues(**_: Any) -> list[Any]:
         raise Unavailable("the database is gone")
 
     served.server.store.queues = queues  # type: ignore[method-assign]

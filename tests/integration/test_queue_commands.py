@@ -194,7 +194,7 @@ def test_queues_are_made_changed_shown_and_deleted(commands: Commands) -> None:
     ((row,),) = commands.lines("queues", "list", "--json")
     assert (row["queue"], row["ready"], row["paused"]) == ("orders", 2, False)
     assert "visibility_seconds" in commands.run("queues", "show", "orders").stdout
-    assert "did you mean orders?" in commands.run("queues", "show", "order", status=3).stderr
+    assert "did you mean 'orders'?" in commands.run("queues", "show", "order", status=3).stderr
     assert "would delete queue orders" in commands.run("queues", "delete", "orders", "--dry-run").stderr
     assert "add --yes" in commands.run("queues", "delete", "orders", status=3).stderr
     commands.run("queues", "delete", "orders", "--yes")

@@ -145,6 +145,9 @@ class Context:
 
     async def names(self, *numbers: int) -> Mapping[int, str]:
         """The names of queues by their numbers; those that aren't there are left out."""
-        if any(number not in self._names for number in numbers):
-            self._names = {queue.number: queue.name for queue in await self.store.queues()}
+        missing = [number for number in numbers if number not in self._names]
+        if missing:
+            self._names.update(
+                (queue.number, queue.name) for queue in await self.store.queues(numbers=missing)
+            )
         return self._names

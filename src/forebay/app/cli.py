@@ -168,7 +168,9 @@ COMMANDS: tuple[Command, ...] = (
         "queues",
         "make, change, look at and delete queues",
         verbs=(
-            Command("list", "all queues, and where their messages are", queues.list_queues, declare_store),
+            Command(
+                "list", "all queues, and where their messages are", queues.list_queues, queues.declare_list
+            ),
             Command("show", "all about one queue", queues.show, queues.declare_queue),
             Command("create", "make a queue", queues.create, queues.declare_create),
             Command("set", "change settings of a queue", queues.set_queue, queues.declare_set),
@@ -199,7 +201,7 @@ COMMANDS: tuple[Command, ...] = (
         ),
     ),
     Command("where", "the whole path of one message", looking.where, looking.declare_where),
-    Command("ledger", "print where all messages are", books.ledger, declare_store),
+    Command("ledger", "print where all messages are", books.ledger, books.declare_ledger),
     Command("top", "queues and their rates, live", top.top, top.declare_top),
     Command("doctor", "check what this stands on, and say what helps", doctor.doctor, doctor.declare_doctor),
     Command(

@@ -95,10 +95,13 @@ from forebay.work.board import Board, Crew, Instructions, Lead, Orders, Told
 from forebay.work.values import WorkerReport
 
 T = TypeVar("T")
+Paged = TypeVar("Paged", Stats, StoreStats, FlowStats)
 
 WAIT_SECONDS: Final = 25.0
 """How long one request waits for a task at most: so long it may take to notice that nobody is there."""
 PAGE: Final = 1_000
+STATS_PAGE: Final = 1_000
+"""Queues whose numbers are asked for in one request."""
 IDS_MAX: Final = 50_000
 """Ids of dead letters in one request."""
 _LOOKS_MAX: Final = 8
@@ -214,15 +217,23 @@ class Client:
         """The queue of that name, as the log has it now."""
         return await self._send("GET", _queue(name), Queue)
 
-    async def queues(self) -> list[Queue]:
-        """All queues, by number."""
-        found: list[Queue] = []
-        after: int | None = 0
-        while after is not None:
-            page = await self._send("GET", _with("/v1/queues", after=after, limit=PAGE), Queues)
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        """Queues by number: all, those of `numbers`, or up to `limit` from the first past `after` on."""
+        if numbers is not None:
+            each = [await self._page(number - 1, 1) for number in sorted(set(numbers)) if number > after]
+            found = [queue for page in each for queue in page.queues]
+            return [queue for queue in found if queue.number in numbers][:limit]
+        found, upto = list[Queue](), after if limit is None or limit > 0 else None
+        while upto is not None and (limit is None or len(found) < limit):
+            page = await self._page(upto, PAGE if limit is None else min(PAGE, limit - len(found)))
             found.extend(page.queues)
-            after = page.next
+            upto = page.next
         return found
+
+    async def _page(self, after: int, limit: int) -> Queues:
+        return await self._send("GET", _with("/v1/queues", after=after, limit=limit), Queues)
 
     async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
         """Skip all that waits, is delayed or is out with a worker, in one group or in all; pushes go on.
@@ -541,16 +552,40 @@ class Client:
 
     # Looking
 
-    async def get_stat(self) -> StoreStats:
-        """Where the tasks of all queues are.
+    async def get_stat(
+        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+    ) -> StoreStats:
+        """Where the tasks of queues are.
 
         A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
         """
-        return await self._send("GET", "/v1/stats", StoreStats)
+        pages = await self._pages("/v1/stats", StoreStats, queue, after, limit)
+        found = dict(item for page in pages for item in page.queue_stats.items())
+        return StoreStats(pages[0].at, found, pages[-1].next)
 
-    async def ledger(self) -> Stats:
-        """The books of every queue and group: each must add up to what was accepted."""
-        return await self._send("GET", "/v1/ledger", Stats)
+    async def ledger(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> Stats:
+        """The books of queues and their groups: each must add up to what was accepted.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
+        pages = await self._pages("/v1/ledger", Stats, queue, after, limit)
+        return Stats(pages[0].at, [books for page in pages for books in page.queues], pages[-1].next)
+
+    async def _pages(
+        self, path: str, answer: type[Paged], queue: str | None, after: int, limit: int | None
+    ) -> list[Paged]:
+        """One page where it is asked for, or all of them; there is at least one."""
+        if queue is not None:
+            return [await self._send("GET", _with(path, queue=queue), answer)]
+        if limit is not None:
+            return [await self._send("GET", _with(path, after=after, limit=limit), answer)]
+        pages = [await self._send("GET", _with(path, after=after, limit=STATS_PAGE), answer)]
+        while (upto := pages[-1].next) is not None:
+            pages.append(await self._send("GET", _with(path, after=upto, limit=STATS_PAGE), answer))
+        return pages
 
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
@@ -562,9 +597,18 @@ class Client:
         unpack(id)
         return await self._send("GET", f"/v1/messages/{id}", Whereabouts)
 
-    async def flow_stats(self) -> FlowStats:
-        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
-        return await self._send("GET", "/v1/flows", FlowStats)
+    async def flow_stats(
+        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+    ) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
+        pages = await self._pages("/v1/flows", FlowStats, queue, after, limit)
+        flows = [flow for page in pages for flow in page.flows]
+        groups = [group for page in pages for group in page.groups]
+        return FlowStats(pages[0].at, flows, groups, pages[-1].next)
 
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
@@ -648,7 +692,7 @@ class Client:
     async def _name(self, number: int) -> str:
         """The name of a queue."""
         if number not in self._names:
-            self._names = {queue.number: queue.name for queue in await self.queues()}
+            self._names.update((queue.number, queue.name) for queue in await self.queues(numbers=[number]))
         if number not in self._names:
             raise UnknownQueue(f"there is no queue number {number}", hint="create it first")
         return self._names[number]

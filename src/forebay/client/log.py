@@ -54,7 +54,7 @@ class HttpLog:
     async def __aenter__(self) -> Self:
         self._caller.open()
         try:
-            await self._ask(VERBS["queues"], {})  # whether it is there, and lets us in
+            await self._ask(VERBS["queues"], {"limit": 1})  # whether it is there, and lets us in
         except BaseException:
             await self._caller.close()
             raise

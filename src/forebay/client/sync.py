@@ -131,9 +131,11 @@ class SyncClient:
         """The queue of that name, as the log has it now."""
         return self._thread.run(self._client.queue(name))
 
-    def queues(self) -> list[Queue]:
-        """All queues, by number."""
-        return self._thread.run(self._client.queues())
+    def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        """Queues by number: all, those of `numbers`, or up to `limit` from the first past `after` on."""
+        return self._thread.run(self._client.queues(numbers=numbers, after=after, limit=limit))
 
     def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
         """Skip all that waits, is delayed or is out with a worker, in one group or in all; pushes go on.
@@ -332,16 +334,22 @@ class SyncClient:
         """
         return self._thread.run(self._client.undo(queue, letters, group=group))
 
-    def get_stat(self) -> StoreStats:
-        """Where the tasks of all queues are.
+    def get_stat(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> StoreStats:
+        """Where the tasks of queues are.
 
         A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
         """
-        return self._thread.run(self._client.get_stat())
+        return self._thread.run(self._client.get_stat(queue=queue, after=after, limit=limit))
 
-    def ledger(self) -> Stats:
-        """The books of every queue and group: each must add up to what was accepted."""
-        return self._thread.run(self._client.ledger())
+    def ledger(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> Stats:
+        """The books of queues and their groups: each must add up to what was accepted.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
+        return self._thread.run(self._client.ledger(queue=queue, after=after, limit=limit))
 
     def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
@@ -351,9 +359,13 @@ class SyncClient:
         """The whole path of one message: its block, and for every group where it is and what happened."""
         return self._thread.run(self._client.where(id))
 
-    def flow_stats(self) -> FlowStats:
-        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
-        return self._thread.run(self._client.flow_stats())
+    def flow_stats(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
+        return self._thread.run(self._client.flow_stats(queue=queue, after=after, limit=limit))
 
     def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""

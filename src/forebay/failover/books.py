@@ -22,7 +22,7 @@ def with_spooled(stats: Stats, spooled: Mapping[str, int]) -> Stats:
     if not waiting:
         return stats
     known = [_added(books, waiting.pop(books.queue.name, 0)) for books in stats.queues]
-    return Stats(stats.at, [*known, *_unmade(waiting)])
+    return Stats(stats.at, [*known, *_unmade(waiting)], stats.next)
 
 
 def _added(books: QueueStats, count: int) -> QueueStats:

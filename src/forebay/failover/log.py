@@ -56,7 +56,7 @@ LONG: Final = frozenset(
 )
 """Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
 
-QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "heartbeat", "retire"})
+QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "outlook", "heartbeat", "retire"})
 """Verbs that take no time, and are called time and again: a log that swallows them is away.
 
 Without a push or a settlement nobody else would notice for long, while whoever takes waits for it.

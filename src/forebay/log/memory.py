@@ -41,7 +41,10 @@ from forebay.log.records import check_keys, check_scan, current, written
 from forebay.log.registry import (
     change_settings,
     check_number,
+    check_owners,
+    check_queues,
     merge_settings,
+    nearest,
     next_number,
     number_taken,
     unknown_queue,
@@ -255,10 +258,16 @@ class MemoryLog:
         for queue in queues:
             if queue.name == name:
                 return queue
-        raise unknown_queue(name, (queue.name for queue in queues))
+        raise unknown_queue(name, nearest(name, [queue.name for queue in queues]))
 
-    async def queues(self) -> list[Queue]:
-        return [q.queue for _, q in sorted(self._queues.items()) if not q.deleted]
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        check_queues(numbers, after, limit)
+        wanted = None if numbers is None else set(numbers)
+        found = [q.queue for _, q in sorted(self._queues.items()) if not q.deleted]
+        chosen = [q for q in found if q.number > after and (wanted is None or q.number in wanted)]
+        return chosen[:limit]
 
     async def delete_queue(self, name: str) -> bool:
         held = next((q for q in self._queues.values() if q.queue.name == name), None)
@@ -648,8 +657,8 @@ class MemoryLog:
         left = [c.due_at for c in self._deferred(group, partition)]
         return msgspec.structs.replace(claimed, next_due_at=min(left, default=None))
 
-    async def heartbeat(self, owner: str) -> None:
-        self._owners[owner] = self._clock.now()
+    async def heartbeat(self, owner: str | Sequence[str]) -> None:
+        self._owners.update(dict.fromkeys(check_owners(owner), self._clock.now()))
 
     async def reclaim(
         self,
@@ -750,7 +759,7 @@ class MemoryLog:
         free = [b for b in held.blocks if not held.queue.settings.ordered or b.partition not in out]
         ready = next((b.last for b in free if self._unclaimed(state, b)), None)
         due_at = min((c.due_at for c in self._deferred(group, None)), default=None)
-        return Outlook(group.number, held.next, ready, due_at)
+        return Outlook(group.number, held.next, ready, due_at, state.group.sought)
 
     def _take_over(self, claims: Iterable[_Claim], owner: str, room: Room) -> Claimed:
         taken: list[_Claim] = []
@@ -997,9 +1006,12 @@ class MemoryLog:
     async def lane_count(self, queue: Queue) -> int:
         return len({block.partition for block in self._live(queue.number).blocks} - {None})
 
-    async def stats(self) -> Stats:
+    async def stats(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> Stats:
+        check_queues(numbers, after, limit)
         stats = []
-        for queue in await self.queues():
+        for queue in await self.queues(numbers=numbers, after=after, limit=limit):
             held = self._queues[queue.number]
             groups = [self._group_stats(group) for group in await self.groups(queue)]
             stats.append(QueueStats(queue=queue, next=held.next, floor=held.floor, groups=groups))

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from bisect import bisect_left
+from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -24,6 +25,11 @@ _BOUNDS: Final = {
 }
 """From what to what each setting may be that is a number, and what it is. A message may have 1 MiB."""
 
+
+NEAR_NAMES: Final = 32
+"""Names on either side of an unknown one that are compared with it. With fewer queues, all are."""
+NUMBERS_MAX: Final = 10_000
+"""Queues that one call may name, and owners."""
 
 LABELS_BYTES_MAX: Final = 16 << 10
 """What all labels of a queue may take as JSON."""
@@ -88,6 +94,22 @@ def check_number(number: int) -> int:
     return number
 
 
+def check_queues(numbers: Sequence[int] | None, after: int, limit: int | None) -> None:
+    """Raise Rejected for a choice of queues that no log answers."""
+    if numbers is not None and len(numbers) > NUMBERS_MAX:
+        raise Rejected(f"{len(numbers)} queues are named at once", hint=f"name up to {NUMBERS_MAX}")
+    if after < 0 or (limit is not None and limit < 1):
+        raise Rejected(f"a page of {limit} queues after {after}", hint="give a limit of 1 or more")
+
+
+def check_owners(owner: str | Sequence[str]) -> list[str]:
+    """The owners that are said to be alive."""
+    owners = [owner] if isinstance(owner, str) else list(dict.fromkeys(owner))
+    if len(owners) > NUMBERS_MAX:
+        raise Rejected(f"{len(owners)} owners are named at once", hint=f"name up to {NUMBERS_MAX}")
+    return owners
+
+
 def next_number(taken_max: int) -> int:
     """The number of a new queue."""
     if taken_max >= QUEUE_NUMBER_MAX:
@@ -102,10 +124,20 @@ def number_taken(number: int, name: str) -> Conflict:
 
 
 def unknown_queue(name: str, names: Iterable[str]) -> UnknownQueue:
-    """The error for a queue that isn't there, with the nearest name."""
+    """The error for a queue that isn't there, with the nearest name of those given.
+
+    Comparing names is slow: a log gives up to `NEAR_NAMES` of those before it and after it, by their order.
+    """
     near = difflib.get_close_matches(name, list(names), n=1)
     hint = f"did you mean {near[0]!r}?" if near else "create it first"
     return UnknownQueue(f"there is no queue {name!r}", hint=hint)
+
+
+def nearest(name: str, names: Iterable[str]) -> list[str]:
+    """The names around an unknown one, for logs that have no index to find them by."""
+    listed = sorted(names)
+    at = bisect_left(listed, name)
+    return listed[max(0, at - NEAR_NAMES) : at + NEAR_NAMES]
 
 
 def _settings_hint(key: str) -> str:

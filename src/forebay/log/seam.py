@@ -114,8 +114,14 @@ class Log(Protocol):
         """The queue of that name; UnknownQueue names the nearest one."""
         ...
 
-    async def queues(self) -> list[Queue]:
-        """All queues, by number."""
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        """Queues by number: all of them, or up to `limit` from the first number past `after` on.
+
+        `numbers` asks for these only (up to 10,000); those that aren't there are left out. Costs by the
+        queues that are returned.
+        """
         ...
 
     async def delete_queue(self, name: str) -> bool:
@@ -224,8 +230,8 @@ class Log(Protocol):
         """
         ...
 
-    async def heartbeat(self, owner: str) -> None:
-        """Say that `owner` is alive."""
+    async def heartbeat(self, owner: str | Sequence[str]) -> None:
+        """Say that an owner is alive, or several (up to 10,000) in one write."""
         ...
 
     async def reclaim(
@@ -397,8 +403,13 @@ class Log(Protocol):
         """
         ...
 
-    async def stats(self) -> Stats:
-        """Where everything is, at one moment."""
+    async def stats(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> Stats:
+        """Where everything is, at one moment: of all queues, or of some, chosen as by `queues`.
+
+        Costs by the queues that are returned, and by their open claims.
+        """
         ...
 
     # Dead letters. Each verb is one durable transaction, takes up to 10,000 ids, leaves out those that it

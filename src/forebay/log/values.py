@@ -437,12 +437,15 @@ class Outlook(msgspec.Struct, frozen=True):
     """
     due_at: int | None
     """When the first of what is deferred, or was given back, is due; None when nothing is."""
+    sought: int = 0
+    """How often the group was sent elsewhere, as in `Group`."""
 
     @classmethod
-    def of(cls, group: int, next: int, position: int, lane: int | None, due_at: int | None) -> Self:
-        """The same from a group's cursor, and the first of its lanes that is ready."""
-        ready = position if lane is None and position < next else lane
-        return cls(group, next, ready, due_at)
+    def of(cls, row: Sequence[Any]) -> Self:
+        """The same from a row of a log, with a group's cursor and the first of its lanes that is ready."""
+        group, upcoming, position, lane, due_at, sought = row
+        ready = position if lane is None and position < upcoming else lane
+        return cls(group, upcoming, ready, due_at, sought)
 
 
 class Owner(msgspec.Struct, frozen=True):
@@ -645,10 +648,12 @@ class QueueStats(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Stats(msgspec.Struct, frozen=True):
-    """All queues at one moment."""
+    """Queues at one moment."""
 
     at: int
     queues: Sequence[QueueStats]
+    next: int | None = None
+    """Of a page: the number after which the next one begins; None when there is none."""
 
 
 class Trimmed(msgspec.Struct, frozen=True, kw_only=True):

@@ -31,7 +31,7 @@ def count_tasks(stats: Stats) -> StoreStats:
             taken_tasks=taken,
             delayed_tasks=delayed,
         )
-    return StoreStats(stats.at, found)
+    return StoreStats(stats.at, found, stats.next)
 
 
 @dataclass(slots=True)
@@ -96,6 +96,19 @@ async def count_flows(
         )
         for flow, c in sorted(counts.items())
     ], state
+
+
+def idle_group(queue: Queue, group: Group, shelf: Shelf) -> GroupState:
+    """The state of a group that has nothing, of which no log and no tier has to be asked."""
+    return GroupState(
+        queue=queue.name,
+        group=group.name,
+        mode=Mode.COLD,
+        messages=0,
+        messages_max=shelf.messages_max,
+        bytes=0,
+        bytes_max=shelf.bytes_max,
+    )
 
 
 def list_running(out: Sequence[tuple[Queue, Group, Sequence[Leased]]], limit: int) -> list[Running]:

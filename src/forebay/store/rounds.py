@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from time import monotonic
-from typing import Final
+from typing import Final, Protocol, TypeVar
 
 from forebay.log.seam import Log
 from forebay.log.values import Owner, Queue
@@ -16,6 +16,10 @@ from forebay.store.tiers import SECOND
 from forebay.store.window import Window
 from forebay.warm.seam import WarmAway
 
+T = TypeVar("T")
+
+STEP: Final = 1_000
+"""Queues, groups or owners that the log is asked or told about in one go."""
 OWNER_SILENT_SECONDS: Final = 30.0
 """Claims of a process that was not heard of for so long go to others."""
 OWNER_LATE_SECONDS: Final = 15.0
@@ -25,28 +29,37 @@ SHARED_TICK_SECONDS: Final = 0.5
 """How often the loss of a shared tier is looked for, when nothing else notices it."""
 
 
-class Rounds:
-    """See the module. `name` is this process's; `adopt` is told of each queue as the log has it now.
+class Kept(Protocol):
+    """The store whose windows are kept up."""
 
-    `let_go` is told of windows whose groups are deleted, and of all queues that there are.
-    """
+    def queues_in_use(self) -> set[int]:
+        """The queues that are worked on now."""
+        ...
+
+    def adopt(self, queue: Queue) -> None:
+        """Go on with a queue as the log has it now."""
+        ...
+
+    async def let_go(self, windows: Collection[Window], queues: Collection[int]) -> None:
+        """Forget windows whose groups are deleted, and queues that are."""
+        ...
+
+    async def put_away(self, window: Window) -> None:
+        """Forget a window, if nobody uses it."""
+        ...
+
+
+class Rounds:
+    """See the module. `name` is this process's. A round costs by what is in use, not by all queues."""
 
     def __init__(
-        self,
-        log: Log,
-        name: str,
-        windows: Mapping[tuple[int, str], Window],
-        adopt: Callable[[Queue], None],
-        let_go: Callable[[Collection[Window], Collection[Queue]], Awaitable[None]],
-        *,
-        shared: bool,
+        self, log: Log, name: str, windows: Mapping[tuple[int, str], Window], store: Kept, *, shared: bool
     ) -> None:
         self._log = log
         self._name = name
         self._spool = spool_of(name)
         self._windows = windows
-        self._adopt = adopt
-        self._let_go = let_go
+        self._store = store
         self._shared = shared
         self._away_at = monotonic()  # who begins doesn't know whether it was
 
@@ -61,23 +74,27 @@ class Rounds:
                 if rounds * period >= TICK_SECONDS:
                     rounds = 0
                     await self._keep_up()
-                for window in list(self._windows.values()):
-                    await _tend(window)
+                await self._beat()
             except WarmAway:
-                continue  # that says nothing of the log
+                pass  # that says nothing of the log
             except Unavailable:
                 self._away_at = monotonic()
+                continue
+            except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
+                _report("a round of upkeep failed", error)
+            for window in list(self._windows.values()):
+                await self._tend(window)
 
     async def _keep_up(self) -> None:
         """See what other servers changed, and take over from those that are gone."""
-        before = list(self._windows.values())
-        queues = await self._log.queues()
-        numbers = {queue.number for queue in queues}
-        gone = [window for window in before if window.group.queue not in numbers]
-        for queue in queues:
-            self._adopt(queue)
-            gone += await self._follow(queue)
-        await self._let_go(gone, queues)
+        numbers = sorted(self._store.queues_in_use())
+        missing = set(numbers)
+        for some in _steps(numbers):
+            for queue in await self._log.queues(numbers=some):
+                self._store.adopt(queue)
+                missing.discard(queue.number)
+        gone = await self._follow(list(self._windows.values()))
+        await self._store.let_go(gone, missing)
         owners = await self.retire_gone()
         for window in list(self._windows.values()):
             for tier in window.tiers.all:
@@ -87,13 +104,28 @@ class Rounds:
                 with suppress(Unavailable):  # others work on this log
                     await window.notice()
 
-    async def _follow(self, queue: Queue) -> list[Window]:
-        """See which groups of a queue were sent elsewhere; the windows of those that were deleted."""
-        mine = {w.group.number: w for w in self._windows.values() if w.group.queue == queue.number}
-        for group in await self._log.groups(queue) if mine else ():
-            if (window := mine.pop(group.number, None)) is not None:
+    async def _follow(self, windows: Sequence[Window]) -> list[Window]:
+        """See which groups were sent elsewhere; the windows of those that were deleted."""
+        gone = {window.group.number: window for window in windows}
+        for some in _steps(windows):
+            for outlook in await self._log.outlook([window.group for window in some]):
+                window = gone.pop(outlook.group)
+                if outlook.sought > window.group.sought:
+                    await self._send_on(window)
+        return list(gone.values())
+
+    async def _send_on(self, window: Window) -> None:
+        for group in await self._log.groups(window.queue):
+            if group.number == window.group.number:
                 await window.follow(group)
-        return list(mine.values())
+
+    async def _beat(self) -> None:
+        """Say to the log that what we hold is in use, in few writes."""
+        windows = list(self._windows.values())
+        for window in windows:
+            window.look_anew()
+        for some in _steps([owner for window in windows for owner in window.owners()]):
+            await self._log.heartbeat(some)
 
     async def retire_gone(self) -> list[Owner]:
         """Take over from processes that are gone; all owners, as they were before."""
@@ -122,14 +154,21 @@ class Rounds:
         """
         return is_gone(owner) and not (late and spool_of(owner))
 
+    async def _tend(self, window: Window) -> None:
+        """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
+        try:
+            await window.tick()
+            await self._store.put_away(window)
+        except Unavailable:
+            return
+        except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
+            _report(f"the upkeep of {window.shelf.name} failed", error)
 
-async def _tend(window: Window) -> None:
-    """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
-    try:
-        await window.beat()
-        await window.tick()
-    except Unavailable:
-        return
-    except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
-        text = f"the upkeep of {window.shelf.name} failed"
-        asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
+
+def _report(text: str, error: Exception) -> None:
+    asyncio.get_running_loop().call_exception_handler({"message": text, "exception": error})
+
+
+def _steps(items: Sequence[T]) -> Iterator[Sequence[T]]:
+    """All of them, some at a time."""
+    return (items[begin : begin + STEP] for begin in range(0, len(items), STEP))

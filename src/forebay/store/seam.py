@@ -78,8 +78,10 @@ class Store(Protocol):
         """The queue of that name, as the log has it now."""
         ...
 
-    async def queues(self) -> list[Queue]:
-        """All queues, by number."""
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        """Queues by number: all, those of `numbers`, or up to `limit` from the first past `after` on."""
         ...
 
     async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:
@@ -268,15 +270,23 @@ class Store(Protocol):
 
     # Looking
 
-    async def get_stat(self) -> StoreStats:
-        """Where the tasks of all queues are.
+    async def get_stat(
+        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+    ) -> StoreStats:
+        """Where the tasks of queues are.
 
         A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
         """
         ...
 
-    async def ledger(self) -> Stats:
-        """The books of every queue and group: each must add up to what was accepted."""
+    async def ledger(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> Stats:
+        """The books of queues and their groups: each must add up to what was accepted.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
         ...
 
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
@@ -287,8 +297,14 @@ class Store(Protocol):
         """The whole path of one message: its block, and for every group where it is and what happened."""
         ...
 
-    async def flow_stats(self) -> FlowStats:
-        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
+    async def flow_stats(
+        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+    ) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
         ...
 
     async def running(self, limit: int = 100) -> list[Running]:

@@ -88,6 +88,11 @@ class Settler:
         """The epoch of leases that no shelf of ours gave out. Nobody can guess it."""
         self._noticed = 0
 
+    @property
+    def owes(self) -> bool:
+        """Whether the log is still to be told something."""
+        return bool(self._owed)
+
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> Told:
         """Record outcomes."""
         told = Told()
@@ -219,9 +224,9 @@ class Settler:
 
     async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
         """Tickets for messages that are out under leases that were given out elsewhere."""
-        if self._elsewhere is None:
+        if self._elsewhere is None or self._tiers.own.epoch is None:
             await self._show_up()
-            self._elsewhere = mint().hex()
+            self._elsewhere = self._elsewhere or mint().hex()
         found: dict[int, Ticket] = {}
         for begin in range(0, len(ids), ASKED_STEP):
             asked = ids[begin : begin + ASKED_STEP]

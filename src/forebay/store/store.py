@@ -17,7 +17,7 @@ from os import getpid
 from socket import gethostname
 from time import monotonic
 from types import TracebackType
-from typing import Annotated, Any, Self, TypeVar
+from typing import Annotated, Any, Final, Self, TypeVar
 
 import msgspec
 
@@ -62,7 +62,7 @@ from forebay.store.asking import (
     raise_for_lost,
 )
 from forebay.store.by_hand import ByHand
-from forebay.store.counting import count_flows, count_tasks, list_running
+from forebay.store.counting import count_flows, count_tasks, idle_group, list_running
 from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
@@ -98,6 +98,9 @@ from forebay.warm.seam import Warm, WarmAway
 from forebay.warm.values import Lease, Leased, Shelf
 
 T = TypeVar("T")
+
+PAGE_QUEUES: Final = 1_000
+"""Queues that are counted in one go."""
 
 
 class StoreSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,10 +147,10 @@ class LogStore:
         self._lookups = QueueLookups(log, self._elapsed)
         self._windows: dict[tuple[int, str], Window] = {}
         self._by_group: dict[int, Window] = {}
+        self._by_queue: dict[int, dict[int, Window]] = {}
+        """Windows by queue and group: what is pushed to a queue costs nothing for the others."""
         self._tails = Tails(self.settings.tail_bytes, self.settings.tail_bytes_total)
-        self._rounds = Rounds(
-            log, self._name, self._windows, self._adopt, self._let_go, shared=warm is not None
-        )
+        self._rounds = Rounds(log, self._name, self._windows, self, shared=warm is not None)
         self._watch = Watch(log)
         self._ticker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -181,6 +184,7 @@ class LogStore:
             await window.close()
         self._windows.clear()
         self._by_group.clear()
+        self._by_queue.clear()
         if self._shared is not None:
             await self._shared.__aexit__(kind, error, trace)
         await self.log.__aexit__(kind, error, trace)
@@ -235,9 +239,11 @@ class LogStore:
         """The queue of that name as the log had it a moment ago; while that is away, as it was last known."""
         return await self._queue(name)
 
-    async def queues(self) -> list[Queue]:
-        """All queues, by number."""
-        return await self.log.queues()
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        """Queues by number: all, those of `numbers`, or up to `limit` from the first past `after` on."""
+        return await self.log.queues(numbers=numbers, after=after, limit=limit)
 
     async def delete_queue(self, name: str) -> bool:
         """Remove a queue with all that is in it."""
@@ -359,9 +365,8 @@ class LogStore:
 
         In these partitions, where they are known and matter: in an ordered queue.
         """
-        for window in self._windows.values():
-            if window.group.queue == queue:
-                window.hear(filled=False, partitions=partitions)
+        for window in self._windows_of(queue):
+            window.hear(filled=False, partitions=partitions)
         if self._announcements is not None:
             self._announcements.add(queue, partitions)
 
@@ -692,16 +697,39 @@ class LogStore:
 
     # Looking
 
-    async def get_stat(self) -> StoreStats:
-        """Where the tasks of all queues are.
+    async def get_stat(
+        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+    ) -> StoreStats:
+        """Where the tasks of queues are.
 
         A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
         """
-        return count_tasks(await self.log.stats())
+        return count_tasks(await self.ledger(queue=queue, after=after, limit=limit))
 
-    async def ledger(self) -> Stats:
-        """The books of every queue and group: each must add up to what was accepted."""
-        return await self.log.stats()
+    async def ledger(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> Stats:
+        """The books of queues and their groups: each must add up to what was accepted.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
+        if queue is not None:
+            found = await self.log.stats(numbers=[(await self._queue(queue)).number])
+            if not found.queues:
+                await self.log.queue(queue)  # another server deleted it: says so
+            return found
+        if limit is not None:
+            return await self._books(after, limit)
+        pages = [await self._books(after, PAGE_QUEUES)]
+        while (upto := pages[-1].next) is not None:  # others have their turn in between
+            pages.append(await self._books(upto, PAGE_QUEUES))
+        return Stats(pages[0].at, [books for page in pages for books in page.queues])
+
+    async def _books(self, after: int, limit: int) -> Stats:
+        found = await self.log.stats(after=after, limit=limit)
+        more = len(found.queues) == limit
+        return Stats(found.at, found.queues, found.queues[-1].queue.number if more else None)
 
     async def peek(self, queue: str, count: int = 10, *, group: str = DEFAULT_GROUP) -> list[Peeked]:
         """Look at what would be handed out next, without taking it."""
@@ -728,24 +756,36 @@ class LogStore:
                 return await self._shared.running(shelf, limit or shelf.messages_max)
         return ()
 
-    async def flow_stats(self) -> FlowStats:
-        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages."""
+    async def flow_stats(
+        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+    ) -> FlowStats:
+        """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
+
+        Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
+        how to go on), or all of them, page by page.
+        """
         at, flows, states = self._clock.now(), list[FlowStat](), list[GroupState]()
-        for queue in await self.log.queues():
-            for group in await self.log.groups(queue):
-                window = self._windows.get((queue.number, group.name))
-                shelf = self._shelf(queue, group)
-                rows, state = await count_flows(self.log, queue, group, shelf, window, shared=self._shared)
+        stats = await self.ledger(queue=queue, after=after, limit=limit)
+        for books in stats.queues:
+            for found in books.groups:
+                window = self._windows.get((books.queue.number, found.group.name))
+                shelf = self._shelf(books.queue, found.group)
+                if window is None and not (found.ready or found.held or found.deferred):
+                    states.append(idle_group(books.queue, found.group, shelf))
+                    continue
+                rows, state = await count_flows(
+                    self.log, books.queue, found.group, shelf, window, shared=self._shared
+                )
                 flows.extend(rows)
                 states.append(state)
-        return FlowStats(at, flows, states)
+        return FlowStats(at, flows, states, stats.next)
 
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""
         groups = [(window.queue, window.group) for window in self._windows.values()]
         if self._shared is not None:  # other servers' workers too
-            queues = await self.log.queues()
-            groups = [(queue, group) for queue in queues for group in await self.log.groups(queue)]
+            stats = await self.ledger()
+            groups = [(books.queue, g.group) for books in stats.queues for g in books.groups if g.held]
         return list_running([(*one, await self._out(*one, limit)) for one in groups], limit)
 
     # Whole blocks, for programs that move many at once
@@ -773,7 +813,7 @@ class LogStore:
         """Move messages that users left in the log's inbox into blocks; how many there were."""
         swept = await self.log.sweep()
         if swept:
-            for queue in {window.group.queue for window in self._windows.values()}:
+            for queue in list(self._by_queue):
                 await self.announce(queue)
         return swept
 
@@ -791,6 +831,7 @@ class LogStore:
         """Do what is due now. Happens by itself; tests with a clock of their own call it."""
         for window in list(self._windows.values()):
             await window.tick()
+            await self.put_away(window)
 
     # Look-ups
 
@@ -825,12 +866,13 @@ class LogStore:
         if before is not None and before.created_at != queue.created_at:
             await self._drop_queue(queue.number)
         if before != queue:
-            self._adopt(queue)
+            self.adopt(queue)
 
     async def _window(self, queue: str, group: str) -> Window:
         held = await self._queue(queue)
         window = self._windows.get((held.number, group))
         if window is not None:
+            window.touch()
             return window
         async with self._opening:
             window = self._windows.get((held.number, group))
@@ -866,17 +908,17 @@ class LogStore:
             elapsed=self._elapsed,
         )
         self._windows[queue.number, name] = self._by_group[group.number] = window
+        self._by_queue.setdefault(queue.number, {})[group.number] = window
         if self._shared is not None:
             await window.tick()  # leases that expired while nobody looked
         return window
 
     async def _window_of(self, number: int, lease: Lease) -> Window:
         """The window of a lease that was taken elsewhere."""
-        for queue in await self.log.queues():
-            if queue.number == queue_of(lease.first):
-                for group in await self.log.groups(queue):
-                    if group.number == number:
-                        return await self._window(queue.name, group.name)
+        for queue in await self.log.queues(numbers=[queue_of(lease.first)]):
+            for group in await self.log.groups(queue):
+                if group.number == number:
+                    return await self._window(queue.name, group.name)
         raise UnknownGroup(f"there is no group {number}", hint="it was deleted, and its tasks with it")
 
     def _shelf(self, queue: Queue, group: Group) -> Shelf:
@@ -891,23 +933,35 @@ class LogStore:
             group.sought,
         )
 
-    def _adopt(self, queue: Queue) -> None:
+    def queues_in_use(self) -> set[int]:
+        """The queues with windows; what other servers do to others is noticed when they are asked for."""
+        return set(self._by_queue)
+
+    def adopt(self, queue: Queue) -> None:
         """Go on with settings as they are now."""
         self._queues[queue.name] = queue
-        for window in self._windows.values():
-            if window.group.queue == queue.number and window.queue != queue:
+        for window in self._windows_of(queue.number):
+            if window.queue != queue:
                 window.configure(queue, self._shelf(queue, window.group))
 
-    async def _let_go(self, windows: Collection[Window], queues: Collection[Queue]) -> None:
-        """Forget groups that another server deleted, so that nobody waits for them; of queues keep these."""
-        names = {queue.name for queue in queues}
-        for name in [name for name in self._queues if name not in names]:
-            del self._queues[name]
+    async def let_go(self, windows: Collection[Window], queues: Collection[int]) -> None:
+        """Forget groups and queues that another server deleted, so that nobody waits for them."""
+        names = {window.queue.name for number in queues for window in self._windows_of(number)}
+        for name in names:
+            self._queues.pop(name, None)
         for window in windows:
             await self._drop(window)
 
+    async def put_away(self, window: Window) -> None:
+        """Forget a window that nobody uses; whoever asks for its tasks opens another one."""
+        if window.is_unused and self._by_group.get(window.group.number) is window:
+            await self._drop(window)
+
+    def _windows_of(self, queue: int) -> list[Window]:
+        return list(self._by_queue.get(queue, {}).values())
+
     async def _drop_queue(self, number: int) -> None:
-        for window in [w for w in self._windows.values() if w.group.queue == number]:
+        for window in self._windows_of(number):
             await self._drop(window)
         self._tails.drop(number)
 
@@ -916,12 +970,19 @@ class LogStore:
         if self._windows.get(key) is window:  # and not that of another group of its name
             del self._windows[key]
         self._by_group.pop(window.group.number, None)
+        groups = self._by_queue.get(window.group.queue, {})
+        groups.pop(window.group.number, None)
+        if not groups:
+            self._by_queue.pop(window.group.queue, None)
+            self._tails.drop(window.group.queue)
         await window.close()
+        if window.group.number not in self._by_group:
+            self._own.forget(window.group.number)
 
     def _heard(self, queue: int, group: int | None, partitions: Collection[str] | None) -> None:
         """A server has put something, or has filled a shelf."""
-        for window in self._windows.values():
-            if window.group.queue == queue and group in (None, window.group.number):
+        for window in self._windows_of(queue):
+            if group in (None, window.group.number):
                 window.hear(filled=group is not None, partitions=partitions)
 
     def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:

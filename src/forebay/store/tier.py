@@ -84,6 +84,14 @@ class Tier:
         if self.epoch is not None:
             await self._log.heartbeat(self.owner(self.epoch))
 
+    async def rest(self) -> None:
+        """End the epoch of a shelf that holds nothing: the log hears of it when it is opened again."""
+        if self.epoch is not None:
+            self._over.add(self.epoch)
+            await self.warm.renew(self.shelf, self.epoch)
+            self.epoch = None
+        await self.give_back()
+
     async def close(self) -> None:
         """Give back what this process holds; what is shared stays for the others."""
         if self.epoch is not None and not self.warm.shared:

@@ -88,10 +88,12 @@ class QueueStat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class StoreStats(msgspec.Struct, frozen=True):
-    """All queues at one moment."""
+    """Queues at one moment."""
 
     at: int
     queue_stats: Mapping[int, QueueStat]
+    next: int | None = None
+    """Of a page: the number after which the next one begins; None when there is none."""
 
 
 class FlowStat(msgspec.Struct, frozen=True, kw_only=True):
@@ -125,6 +127,8 @@ class FlowStats(msgspec.Struct, frozen=True):
     at: int
     flows: Sequence[FlowStat]
     groups: Sequence[GroupState]
+    next: int | None = None
+    """Of a page: the number of the queue after which the next one begins; None when there is none."""
 
 
 class Running(msgspec.Struct, frozen=True, kw_only=True):

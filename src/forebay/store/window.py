@@ -128,6 +128,8 @@ class Window:
         self._look_at = elapsed()
         self._starving = False
         self._asked_at = float("-inf")  # not yet: a server may settle what others hand out
+        self._used_at = elapsed()
+        self._rests = False
         self._cramped: dict[str, None] = {}
         """Partitions of which more is asked for than the shelf has room for."""
         self._heard = asyncio.Event()
@@ -175,6 +177,15 @@ class Window:
     def is_waited_for(self) -> bool:
         """Whether somebody may wait for tasks."""
         return bool(self.line or self.lines)
+
+    def touch(self) -> None:
+        """Somebody is about to use it."""
+        self._used_at = self._elapsed()
+
+    @property
+    def is_unused(self) -> bool:
+        """Whether nobody has used it for a while, and it holds nothing: it can be forgotten."""
+        return self._rests and self._may_rest()
 
     async def grab(self, count: int, worker: str, seconds: float) -> list[Task]:
         """Hand out what is on the shelf, and what the log is known to have beside, up to `count`."""
@@ -697,6 +708,27 @@ class Window:
         # On a shared shelf another server may have released something, or freed a partition.
         self.line.wake_next()
         self._let_some_look()
+        await self._rest()
+
+    def _may_rest(self) -> bool:
+        """Whether nobody asks, and nothing is under way."""
+        if self.is_waited_for or self._filling is not None or self._jobs or self.still.locked():
+            return False
+        idle = self._elapsed() - max(self._used_at, self._asked_at) > IDLE_SECONDS
+        return idle and not self._settler.owes and not self._closed
+
+    async def _rest(self) -> None:
+        """Let go of shelves that are empty when nobody has asked for long: many queues are idle most days."""
+        self._rests = False
+        if not self._may_rest():
+            return
+        with suppress(WarmAway):
+            for tier in self._begun():
+                if tier.doubt or (await tier.warm.stats(tier.shelf)).flows:
+                    return
+            if self._may_rest():
+                await self.tiers.own.rest()
+                self._rests = True
 
     def _let_some_look(self) -> None:
         """Let some who wait for a partition look what other servers did; how many, depends on the time."""
@@ -706,13 +738,15 @@ class Window:
             self._looked_at = now
             self.lines.wake_some(min(takers, LOOKS_MAX))
 
-    async def beat(self) -> None:
-        """Say to the log that what we hold is in use, and ask it again about everything."""
+    def look_anew(self) -> None:
+        """Ask the log again about everything, the next time."""
         if self._next_due_at == NO_TIME:
             self._next_due_at = None  # another server may have deferred something
-        for tier in self.tiers.all:
-            if tier is self.tiers.active or tier is self.tiers.own:
-                await tier.beat()
+
+    def owners(self) -> list[str]:
+        """The owners under which the log holds what is in use here."""
+        tiers = dict.fromkeys([self.tiers.active, self.tiers.own])
+        return [tier.owner(tier.epoch) for tier in tiers if tier.epoch is not None]
 
     async def _expiry_of(self, tier: Tier) -> int | None:
         try:

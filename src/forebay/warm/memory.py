@@ -60,6 +60,10 @@ class MemoryWarm:
         self._shelves[shelf.group] = Contents(shelf, epoch, self._numbers)
         return epoch
 
+    def forget(self, group: int) -> None:
+        """Keep nothing of a group that is no longer asked for."""
+        self._shelves.pop(group, None)
+
     # Filling
 
     async def begin(self, shelf: Shelf, epoch: str) -> Fill | None:

@@ -11,6 +11,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from os import getpid
 from secrets import token_hex
 from socket import gethostname
@@ -20,8 +21,8 @@ from typing import Final
 import msgspec
 from prometheus_client import CollectorRegistry
 
-from forebay.log.values import Stats
-from forebay.model import Conflict, ForebayError, Misconfigured, Rejected
+from forebay.log.values import QueueStats, Stats
+from forebay.model import Conflict, ForebayError, Misconfigured, Rejected, UnknownQueue
 from forebay.store.seam import Store
 from forebay.work.allocation import Demand, Memory, Plan, Rule, Station, allocate
 from forebay.work.board import LEAD_SECONDS, Board, Crew, Lead, Orders, board_of
@@ -34,6 +35,8 @@ logger: Final = logging.getLogger("forebay.work")
 _STOP_SECONDS: Final = 5.0
 _WEIGHT_MAX: Final = 1_000.0
 _SHOWN_MAX: Final = 20
+SINGLY_MAX: Final = 32
+"""Served queues whose books are asked for one by one; of more, all queues are asked for at once."""
 
 
 class ManagerSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -138,7 +141,8 @@ class Manager:
         if self._is_another(crew.lead):
             self._stand_by(str(crew.lead.manager))
             return False
-        plan, memories = self._planned(crew, await self._store.ledger())
+        served = sorted({queue for report in crew.workers for queue in report.queues})
+        plan, memories = self._planned(crew, await self._books(served))
         orders = Orders(manager=self.name, version=crew.lead.version, instructions=plan)
         try:
             lead = await self._board.direct_work(orders)
@@ -152,6 +156,16 @@ class Manager:
         self._numbers.led(plan, began)
         self._lead, self._memories, self.plan = lead, memories, plan
         return True
+
+    async def _books(self, queues: Sequence[str]) -> Stats:
+        """The books of the queues that are served: one by one while they are few, of however many."""
+        if len(queues) > SINGLY_MAX:
+            return await self._store.ledger()
+        found: list[QueueStats] = []
+        for queue in queues:
+            with suppress(UnknownQueue):  # nobody has made it yet
+                found.extend((await self._store.ledger(queue=queue)).queues)
+        return Stats(0, found)
 
     def _is_another(self, lead: Lead) -> bool:
         """Whether another leads.

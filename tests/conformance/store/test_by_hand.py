@@ -120,8 +120,7 @@ async def test_one_on_the_shelf_of_another_server_is_not_handed_out(
     await other.done_task([task])
     assert await store.bury_message(ids[2], "bad")
     found = await drained(other)
-    for window in other._windows.values():  # it asks the log time and again what else there is
-        await window.beat()
+    await other._rounds._beat()  # it asks the log time and again what else there is
     assert found + await drained(other) == ["b", "d"]
 
 
@@ -240,8 +239,7 @@ async def test_what_a_call_could_not_give_back_is_given_back_by_others(
     store._rounds._away_at -= 60
     await embedded_rig.log_rig.log.heartbeat("somebody")
     await store._rounds.retire_gone()
-    for window in store._windows.values():
-        await window.beat()
+    await store._rounds._beat()
     assert await drained(store) == ["a", "b", "c"]
 
 

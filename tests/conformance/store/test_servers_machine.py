@@ -198,8 +198,9 @@ class ServersMachine(RuleBasedStateMachine):
             store._rounds.retire_gone = store.log.owners  # type: ignore[method-assign]
             with suppress(Unavailable):
                 self.run(store._rounds._keep_up())
+                self.run(store._rounds._beat())
             for window in list(store._windows.values()):
-                self.run(rounds._tend(window))
+                self.run(store._rounds._tend(window))
 
     @rule()
     def lose_all_that_the_tier_holds(self) -> None:

@@ -272,11 +272,11 @@ async def test_a_full_server_is_asked_again_when_it_said(server: Server, client:
     answers: list[int] = []
     read = server.store.queues
 
-    async def busy() -> Any:
+    async def busy(**page: Any) -> Any:
         answers.append(len(answers))
         if len(answers) < 3:
             raise Unavailable("full", retry_after_seconds=0.01)
-        return await read()
+        return await read(**page)
 
     server.store.queues = busy  # type: ignore[method-assign]
     assert [queue.name for queue in await client.queues()] == ["orders"]
@@ -286,7 +286,7 @@ async def test_a_full_server_is_asked_again_when_it_said(server: Server, client:
 async def test_a_server_that_stays_full_is_given_up_with_its_own_words(server: Server) -> None:
     async with Client(server.url, timeout_seconds=0.5) as client:
 
-        async def busy() -> Any:
+        async def busy(**_: Any) -> Any:
             raise Unavailable("full", retry_after_seconds=7)
 
         server.store.queues = busy  # type: ignore[method-assign]

@@ -250,7 +250,7 @@ async def test_closing_hands_out_nothing_more(log: MemoryLog, clock: ManualClock
 
 
 @pytest.mark.parametrize("limit", [100, 2], ids=["roomy", "full of one flow"])
-async def test_an_idle_group_gives_back_what_is_ready_once(
+async def test_an_idle_group_gives_back_what_is_ready_and_is_forgotten(
     store: LogStore, log: MemoryLog, clock: ManualClock, limit: int
 ) -> None:
     await store.create_queue("orders", {"in_memory_queue_size": limit})
@@ -262,11 +262,28 @@ async def test_an_idle_group_gives_back_what_is_ready_once(
     await store.tick()
     await settled()
     assert await counts(log) == (0, 0)
-    epoch = next(iter(store._windows.values())).tiers.own.epoch
+    assert await log.owners() == []
+    assert (store._windows, store._by_group, store._by_queue) == ({}, {}, {})
+    assert len(await store.get_task("orders", 5)) == min(4, limit)
+
+
+async def test_a_group_with_a_task_that_is_out_for_long_is_kept(
+    store: LogStore, log: MemoryLog, clock: ManualClock
+) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"x")
+    tasks = await store.get_task("orders", visibility_seconds=3600)
+    for _ in range(3):
+        clock.advance(seconds=31)
+        await store.tick()
+        await settled()
+    assert len(await log.owners()) == 1
+    await store.done_task(tasks)
     clock.advance(seconds=31)
     await store.tick()
     await settled()
-    assert next(iter(store._windows.values())).tiers.own.epoch == epoch
+    assert await log.owners() == []
+    assert store._windows == {}
 
 
 async def test_a_worker_who_comes_while_a_group_is_given_up_keeps_his_task(
@@ -372,17 +389,19 @@ async def test_the_ticker_survives_what_a_window_raises(
     asyncio.get_running_loop().set_exception_handler(lambda _, context: reported.append(context["message"]))
     calls = asyncio.Semaphore(0)
 
-    async def broken(_: str) -> None:
+    async def broken(*_: object) -> None:
         calls.release()
         raise AssertionError("a bug")
 
+    (window,) = store._windows.values()
     log.heartbeat = broken  # type: ignore[method-assign,assignment]
+    window.tick = broken  # type: ignore[method-assign]
     ticking = asyncio.create_task(store._rounds.run())
-    async with asyncio.timeout(5):
-        await calls.acquire()
-        await calls.acquire()
+    async with asyncio.timeout(60):
+        for _ in range(4):
+            await calls.acquire()
     ticking.cancel()
-    assert reported[0] == "the upkeep of orders/workers failed"
+    assert reported[:2] == ["a round of upkeep failed", "the upkeep of orders/workers failed"]
 
 
 async def test_a_lease_of_another_process_is_not_taken_for_our_own(
@@ -569,7 +588,7 @@ async def test_a_dropped_window_keeps_no_bodies(store: LogStore) -> None:
     await store.put_task("orders", b"a", b"b")
     await store.get_task("orders")
     await store.delete_queue("orders")
-    assert [c.messages for c in store._own._shelves.values()] == [0]
+    assert store._own._shelves == {}
 
 
 async def test_leases_that_are_over_are_not_remembered_for_long(store: LogStore) -> None:

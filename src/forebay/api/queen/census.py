@@ -15,6 +15,7 @@ import msgspec
 
 from forebay.api.queen.directory import PAGE
 from forebay.log.values import GroupStats, QueueStats, Stats
+from forebay.model import UnknownQueue
 from forebay.store.values import DEFAULT_GROUP
 
 if TYPE_CHECKING:
@@ -89,6 +90,14 @@ def leading(found: QueueStats) -> GroupStats | None:
 def is_used(group: GroupStats) -> bool:
     """Whether somebody takes for a group, or did: something was brought from the log for it."""
     return group.accepted > group.ready
+
+
+async def books_of(desk: Desk, queue: str | None) -> Sequence[QueueStats]:
+    """The books of one queue by its name as we keep it, if it is there; or of all."""
+    try:
+        return (await desk.store.ledger(queue=queue)).queues
+    except UnknownQueue:
+        return ()
 
 
 class Census:

@@ -89,8 +89,8 @@ class Desk:
     async def _release(self, tasks: Sequence[Task | Ticket]) -> None:
         await self.store.release(tasks)
 
-    async def _ledger(self) -> Stats:
-        return await self.store.ledger()
+    async def _ledger(self, queue: str) -> Stats:
+        return await self.store.ledger(queue=queue)
 
     def seal(self) -> Seal:
         """What encrypts payloads; Rejected where the server has no key."""

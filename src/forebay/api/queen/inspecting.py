@@ -10,6 +10,7 @@ from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
+from forebay.api.queen.census import books_of
 from forebay.api.queen.hands import transaction_of
 from forebay.api.queen.identity import message_uuid, partition_uuid
 from forebay.api.queen.lookup import NoMessage, meant
@@ -112,9 +113,8 @@ async def _queues(call: Call, query: Query) -> list[QueueStats]:
         call.allow(queue_name(name))
     return [
         found
-        for found in (await call.desk.store.ledger()).queues
-        if name in (None, shown_queue(found.queue.name))
-        and namespace in (None, facts(found.queue).namespace)
+        for found in await books_of(call.desk, None if name is None else queue_name(name))
+        if namespace in (None, facts(found.queue).namespace)
         and task in (None, facts(found.queue).task)
         and call.key.covers(found.queue.name)
     ]
@@ -243,7 +243,7 @@ async def get_message(call: Call) -> Answer:
     states = {place.group: place.state for place in found.groups}
     if found.message is None or is_deleted(states):
         raise NoMessage("Message not found", hint="it was deleted, or is no longer kept")
-    stats = next(q for q in (await call.desk.store.ledger()).queues if q.queue.number == queue.number)
+    (stats,) = (await call.desk.store.ledger(queue=queue.name)).queues
     has_queue_mode, named = modes(stats.groups)
     options = call.desk.facts(queue).options
     consumed = [place.group for place in found.groups if status_of(place.state) == COMPLETED]

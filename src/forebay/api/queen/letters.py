@@ -9,6 +9,7 @@ from typing import Any, Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
+from forebay.api.queen.census import books_of
 from forebay.api.queen.hands import transaction_of
 from forebay.api.queen.identity import message_uuid, partition_uuid
 from forebay.api.queen.inspecting import opened
@@ -101,8 +102,8 @@ def _filter(call: Call, query: Query) -> Filter:
 
 
 async def _letters(call: Call, wanted: Filter) -> AsyncIterator[tuple[Queue, Group, DeadLetter]]:
-    for found in (await call.desk.store.ledger()).queues:
-        if wanted.queue not in (None, found.queue.name) or not call.key.covers(found.queue.name):
+    for found in await books_of(call.desk, wanted.queue):
+        if not call.key.covers(found.queue.name):
             continue
         for stats in found.groups:
             if stats.dead and wanted.group in (None, stats.group.name):

@@ -13,7 +13,7 @@ import msgspec
 from msgspec.structs import replace
 
 from forebay.api.calls import Call
-from forebay.api.queen.census import Counts, counts_of, leading
+from forebay.api.queen.census import Counts, books_of, counts_of, leading
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.directory import PAGE, SPACE
 from forebay.api.queen.identity import partition_uuid, queue_uuid
@@ -56,24 +56,14 @@ async def queue_for(call: Call) -> QueueStats:
     """The queue in the path of a call."""
     shown = call.params["queue"]
     call.allow(queue_name(shown))
-    queue = await call.desk.queue(shown)
-    for fresh in (False, True) if queue is not None else ():  # it may have been made a moment ago
-        stats = await call.desk.census.stats(fresh=fresh)
-        found = next((one for one in stats.queues if _made(one.queue) == _made(queue)), None)
-        if found is not None and await _has_groups(call, found):
-            return replace(found, queue=queue)
+    for found in await books_of(call.desk, queue_name(shown)):
+        return found
     raise UnknownQueue("Queue not found", hint="push to it, or configure it, and it is there")
 
 
-async def _has_groups(call: Call, found: QueueStats) -> bool:
-    """Whether the groups in the books are still there: another server may have deleted one a moment ago."""
-    there = {group.number for group in await call.desk.store.groups(found.queue.name)}
-    return all(one.group.number in there for one in found.groups)
-
-
-def _made(queue: Queue | None) -> tuple[int, int] | None:
+def _made(queue: Queue) -> tuple[int, int]:
     """Which queue it is: one that was deleted and made again has its old number."""
-    return None if queue is None else (queue.number, queue.created_at)
+    return queue.number, queue.created_at
 
 
 def head(found: QueueStats) -> dict[str, Any]:

@@ -176,7 +176,7 @@ async def _why_away(context: Context) -> str | None:
         return redact(status.reason or "the log can't be reached")
     try:
         async with asyncio.timeout(_PATIENCE_SECONDS):
-            await context.opened.queues()
+            await context.opened.queues(limit=1)
     except ForebayError as error:
         return redact(str(error))
     except TimeoutError:

@@ -14,7 +14,7 @@ from forebay.api.routing import NoRoute, Route
 from forebay.failover.books import with_spooled
 from forebay.failover.status import SpoolStatus
 from forebay.log.values import RejectedRow, Stats
-from forebay.model import parse_message_id, queue_of, redact
+from forebay.model import UnknownQueue, parse_message_id, queue_of, redact
 from forebay.store.values import FlowStats, Peeked, Running, StoreStats
 from forebay.wire.forms import Form, PeekedPage, RunningPage, WhereForm, peeked_form, running_form, where_form
 
@@ -45,6 +45,14 @@ class LimitQuery(Form, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=10_000)] = 100
 
 
+class BooksQuery(Form, kw_only=True):
+    """Which queues: one by its name, or a page from the first number past `after` on."""
+
+    queue: str | None = None
+    after: Annotated[int, Meta(ge=0, lt=1 << 18)] = 0
+    limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
+
+
 async def peek(call: Call) -> Answer:
     """What would be handed out next."""
     query = call.query(PeekQuery)
@@ -65,14 +73,40 @@ async def where(call: Call) -> Answer:
 
 
 async def stats(call: Call) -> Answer:
-    """Where the tasks of all queues are."""
-    return Answer(await call.context.store.get_stat())
+    """Where the tasks of queues are, by the page."""
+    page = call.query(BooksQuery)
+    return Answer(await call.context.store.get_stat(queue=page.queue, after=page.after, limit=page.limit))
 
 
 async def ledger(call: Call) -> Answer:
-    """The books of every queue and group, with what is in the spool."""
-    books, failover = await call.context.store.ledger(), call.context.failover
-    return Answer(books if failover is None else with_spooled(books, failover.status().queues))
+    """The books of queues and groups, by the page, with what is in the spool."""
+    page, failover = call.query(BooksQuery), call.context.failover
+    spooled = {} if failover is None else failover.status().queues
+    if page.queue is not None:
+        spooled = {name: count for name, count in spooled.items() if name == page.queue and count}
+    try:
+        books = await call.context.store.ledger(queue=page.queue, after=page.after, limit=page.limit)
+    except UnknownQueue:
+        if not spooled:
+            raise
+        books = Stats(call.context.clock.now(), [])  # it is made when it comes from the spool
+    listed = {found.queue.name for found in books.queues}
+    if books.next is not None or page.after:  # what isn't made yet comes last
+        elsewhere = [name for name in spooled if name not in listed]
+        unmade = () if books.next is not None else await _unmade(call, elsewhere)
+        spooled = {name: count for name, count in spooled.items() if name in listed or name in unmade}
+    return Answer(with_spooled(books, spooled))
+
+
+async def _unmade(call: Call, names: Sequence[str]) -> set[str]:
+    """Those that are no queues yet."""
+    found = set()
+    for name in names:
+        try:
+            await call.context.store.queue(name)
+        except UnknownQueue:
+            found.add(name)
+    return found
 
 
 async def spool(call: Call) -> Answer:
@@ -97,8 +131,9 @@ async def inbox_rejected(call: Call) -> Answer:
 
 
 async def flows(call: Call) -> Answer:
-    """What waits, by flow."""
-    return Answer(await call.context.store.flow_stats())
+    """What waits, by flow, by the page of queues."""
+    page = call.query(BooksQuery)
+    return Answer(await call.context.store.flow_stats(queue=page.queue, after=page.after, limit=page.limit))
 
 
 async def running(call: Call) -> Answer:
@@ -140,18 +175,22 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/v1/stats",
         stats,
-        "Where the tasks of all queues are",
+        "Where the tasks of queues are, by the page",
         {200: StoreStats},
         scope="read",
+        query=BooksQuery,
+        problems=(404,),
         tag=_TAG,
     ),
     Route(
         "GET",
         "/v1/ledger",
         ledger,
-        "The books of every queue and group",
+        "The books of queues and groups, by the page",
         {200: Stats},
         scope="read",
+        query=BooksQuery,
+        problems=(404,),
         tag=_TAG,
     ),
     Route(
@@ -168,9 +207,11 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/v1/flows",
         flows,
-        "What waits, warm and cold, by flow",
+        "What waits, warm and cold, by flow, by the page of queues",
         {200: FlowStats},
         scope="read",
+        query=BooksQuery,
+        problems=(404,),
         tag=_TAG,
     ),
     Route(

@@ -36,10 +36,12 @@ class PageQuery(Form, kw_only=True):
 async def list_queues(call: Call) -> Answer:
     """All queues, by the page."""
     page = call.query(PageQuery)
-    found = [queue for queue in await call.context.store.queues() if queue.number > page.after]
-    found = [queue for queue in found if call.key.covers(queue.name)]
-    more = len(found) > page.limit
-    listed = found[: page.limit]
+    found, after, more = list[Queue](), page.after, True
+    while more and len(found) <= page.limit:  # a key may be for few of many
+        some = await call.context.store.queues(after=after, limit=_STEP)
+        found += [queue for queue in some if call.key.covers(queue.name)]
+        more, after = len(some) == _STEP, some[-1].number if some else after
+    listed, more = found[: page.limit], len(found) > page.limit
     return Answer(Queues(queues=listed, next=listed[-1].number if more else None))
 
 
@@ -122,6 +124,8 @@ def _names(header: str | None, etag: str, *, weak: bool = True) -> bool:
     return named == ["*"] or etag in named or (weak and f"W/{etag}" in named)
 
 
+_STEP: Final = 1_000
+"""Queues that are read at a time."""
 _PATH: Final = "/v1/queues/{queue}"
 _TAG: Final = "Queues"
 

@@ -12,6 +12,7 @@ __all__ = [
     "IDS_MAX",
     "address",
     "count",
+    "declare_page",
     "duration",
     "id_range",
     "ids_of",
@@ -48,6 +49,14 @@ def count(text: str) -> int:
     if not (text.isascii() and text.isdigit() and len(text) < 10 and int(text)):  # noqa: PLR2004 - a billion
         raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number from 1 on")
     return int(text)
+
+
+def declare_page(parser: argparse.ArgumentParser) -> None:
+    """The arguments of lists of queues: which of very many."""
+    parser.add_argument(
+        "--after", metavar="NUMBER", type=count, default=0, help="only queues past this number"
+    )
+    parser.add_argument("--limit", metavar="N", type=count, help="up to so many queues, at most 1000")
 
 
 def moment(text: str) -> int:

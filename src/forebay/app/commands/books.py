@@ -6,7 +6,15 @@ from collections.abc import Iterable
 import msgspec
 from rich.console import Console
 
-from forebay.app.commands.opened import declare_embedded, on_log, on_store, shown_url, store_url
+from forebay.app.commands.arguments import declare_page
+from forebay.app.commands.opened import (
+    declare_embedded,
+    declare_store,
+    on_log,
+    on_store,
+    shown_url,
+    store_url,
+)
 from forebay.app.commands.output import console, print_json, warn
 from forebay.app.demo import run_demo
 from forebay.app.ledger import ledger_rows, ledger_table
@@ -15,7 +23,14 @@ from forebay.log.values import REJECTED_MAX
 from forebay.model import Rejected
 from forebay.store.seam import Store
 
-__all__ = ["declare_demo", "demo", "ledger", "upkeep"]
+__all__ = ["declare_demo", "declare_ledger", "demo", "ledger", "upkeep"]
+
+
+def declare_ledger(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `forebay ledger`."""
+    declare_store(parser)
+    parser.add_argument("--queue", metavar="NAME", help="only of this queue")
+    declare_page(parser)
 
 
 def declare_demo(parser: argparse.ArgumentParser) -> None:
@@ -49,8 +64,10 @@ async def demo(store: Store, arguments: argparse.Namespace) -> int:
 @on_store
 async def ledger(store: Store, arguments: argparse.Namespace) -> int:
     """Print where all messages are; exit status 1 when something is missing."""
-    stats = await store.ledger()
+    stats = await store.ledger(queue=arguments.queue, after=arguments.after, limit=arguments.limit)
     rows = ledger_rows(stats)
+    if stats.next is not None:
+        warn(f"there are more queues; go on with --after {stats.next}")
     if arguments.json:
         print_json(rows)
     else:

@@ -52,8 +52,7 @@ async def list_groups(store: Store, arguments: argparse.Namespace) -> int:
     known = {group.number: group for group in await store.groups(arguments.queue)}
     rows = [
         {"group": found.group.name, "start": found.group.start, **places([found]), "done": found.done}
-        for books in (await store.ledger()).queues
-        if books.queue.name == arguments.queue
+        for books in (await store.ledger(queue=arguments.queue)).queues
         for found in books.groups
         if found.group.number in known
     ]

@@ -65,18 +65,24 @@ class Pace:
 
     def _queue(self, books: QueueStats, at: int, oldest: dict[str, int]) -> QueuePace:
         name = books.queue.name
-        since = oldest.get(name)
-        found = places(books.groups)
-        return QueuePace(
+        row = QueuePace(
             queue=name,
             in_per_second=self._rate(name, 0, at - RATE_US, at),
             out_per_second=self._rate(name, 1, at - RATE_US, at),
-            oldest_seconds=None if since is None or not found["ready"] else max(0, at - since) / 1_000_000,
+            oldest_seconds=None,
             last_minute=self._minute(name, at),
             spooled=books.spooled,
             paused=books.queue.settings.paused,
-            **found,
+            **places(books.groups),
         )
+        return self.aged(row, at, oldest)
+
+    @staticmethod
+    def aged(row: QueuePace, at: int, oldest: dict[str, int]) -> QueuePace:
+        """The same with how long its oldest waits."""
+        since = oldest.get(row.queue) if row.ready else None
+        seconds = None if since is None else max(0, at - since) / 1_000_000
+        return msgspec.structs.replace(row, oldest_seconds=seconds)
 
     def _minute(self, name: str, at: int) -> list[float]:
         width = WINDOW_US // CELLS

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from forebay.app.commands.arguments import count, pair
+from forebay.app.commands.arguments import count, declare_page, pair
 from forebay.app.commands.asking import agreed, declare_asking
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import print_fields, print_json, print_table, time_text, warn
@@ -17,10 +17,17 @@ from forebay.store.seam import Store
 from forebay.store.values import Purged
 
 __all__ = [
-    "create", "declare_create", "declare_delete", "declare_purge", "declare_queue", "declare_set", "delete",
+    "create", "declare_create", "declare_delete", "declare_list", "declare_purge",
+    "declare_queue", "declare_set", "delete",
     "list_queues", "parse_settings", "pause", "places", "print_purged",
     "purge", "resume", "set_queue", "show",
 ]  # fmt: skip
+
+
+def declare_list(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `forebay queues list`."""
+    declare_store(parser)
+    declare_page(parser)
 
 
 def declare_queue(parser: argparse.ArgumentParser) -> None:
@@ -65,7 +72,10 @@ def declare_delete(parser: argparse.ArgumentParser) -> None:
 @on_store
 async def list_queues(store: Store, arguments: argparse.Namespace) -> int:
     """Print all queues and where their messages are."""
-    rows = [_row(found) for found in (await store.ledger()).queues]
+    stats = await store.ledger(after=arguments.after, limit=arguments.limit)
+    rows = [_row(found) for found in stats.queues]
+    if stats.next is not None:
+        warn(f"there are more queues; go on with --after {stats.next}")
     if arguments.json:
         print_json(rows)
     elif rows:
@@ -118,9 +128,13 @@ async def show(store: Store, arguments: argparse.Namespace) -> int:
 async def create(store: Store, arguments: argparse.Namespace) -> int:
     """Make a queue; one that is there is left as it is."""
     settings = parse_settings(arguments.setting)
-    known = {queue.name for queue in await store.queues()}
+    is_known = True
+    try:
+        await store.queue(arguments.queue)
+    except UnknownQueue:
+        is_known = False
     queue = await store.create_queue(arguments.queue, settings or None, number=arguments.number)
-    if queue.name in known:
+    if is_known:
         warn(f"queue {queue.name} was there already, and is as it was")
     _print_queue(queue, as_json=arguments.json)
     return 0
@@ -182,13 +196,8 @@ async def delete(store: Store, arguments: argparse.Namespace) -> int:
 
 
 async def _books(store: Store, name: str) -> QueueStats:
-    found = (await store.ledger()).queues
-    for books in found:
-        if books.queue.name == name:
-            return books
-    near = get_close_matches(name, [books.queue.name for books in found], 1)
-    hint = f"did you mean {near[0]}?" if near else "see `forebay queues list`"
-    raise UnknownQueue(f"there is no queue {name!r}", hint=hint)
+    (books,) = (await store.ledger(queue=name)).queues
+    return books
 
 
 def places(groups: Iterable[GroupStats]) -> dict[str, int]:

@@ -8,7 +8,7 @@ from forebay.app.commands.arguments import count, place
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import message_fields, message_line, print_json, print_line, warn
 from forebay.log.values import Position, QueueStats, Start, StoredBlock
-from forebay.model import Corrupt, UnknownQueue, sequence_of
+from forebay.model import Corrupt, sequence_of
 from forebay.store.seam import Store
 
 __all__ = ["declare_tail", "find_time", "tail"]
@@ -53,11 +53,8 @@ async def tail(store: Store, arguments: argparse.Namespace) -> int:
 
 
 async def _books(store: Store, queue: str) -> QueueStats:
-    for found in (await store.ledger()).queues:
-        if found.queue.name == queue:
-            return found
-    await store.queue(queue)  # says what is wrong with the name
-    raise UnknownQueue(f"there is no queue {queue!r}", hint="see `forebay queues list`")
+    (found,) = (await store.ledger(queue=queue)).queues
+    return found
 
 
 async def _first(store: Store, queue: str, books: QueueStats, start: Start | None, last: int) -> int:

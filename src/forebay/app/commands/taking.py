@@ -11,6 +11,7 @@ from typing import Any
 from forebay.app.commands.arguments import count, duration
 from forebay.app.commands.opened import declare_store, is_served, on_store
 from forebay.app.commands.output import message_fields, message_line, print_json, print_line, warn
+from forebay.log.values import Queue
 from forebay.model import LeaseLost, Message, Unavailable, cancel, queue_of
 from forebay.store.seam import Store
 from forebay.store.values import DEFAULT_GROUP, Peeked, Task
@@ -84,7 +85,7 @@ async def take(store: Store, arguments: argparse.Namespace) -> int:
         partition=arguments.partition,
         partitions_max=arguments.partitions,
     )
-    names = {} if len(queues) == 1 else {queue.number: queue.name for queue in await store.queues()}
+    names = {} if len(queues) == 1 else {queue.number: queue.name for queue in await _queues_of(store, tasks)}
     if arguments.done_with is not None:
         return await _work(store, tasks, arguments.done_with, arguments.visibility)
     for task in tasks:
@@ -193,5 +194,8 @@ async def _keeping(
 
 async def _visibility(store: Store, tasks: Sequence[Task]) -> float:
     """The shortest visibility timeout among the queues of tasks."""
-    numbers = {task.queue_num for task in tasks}
-    return min(q.settings.visibility_seconds for q in await store.queues() if q.number in numbers)
+    return min(queue.settings.visibility_seconds for queue in await _queues_of(store, tasks))
+
+
+async def _queues_of(store: Store, tasks: Sequence[Task]) -> list[Queue]:
+    return await store.queues(numbers=sorted({task.queue_num for task in tasks}))

@@ -11,7 +11,7 @@ import sys
 import termios
 import tty
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Final
 
 from rich.box import SIMPLE_HEAD
@@ -24,7 +24,7 @@ from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import age_text, console, print_json, time_text
 from forebay.app.commands.pace import CELLS, Pace, QueuePace, oldest_by_queue, sparkline
-from forebay.model import Rejected, Unavailable, cancel
+from forebay.model import Rejected, Unavailable, UnknownQueue, cancel
 from forebay.store.seam import Store
 
 __all__ = ["declare_top", "screen", "table", "top"]
@@ -32,6 +32,8 @@ __all__ = ["declare_top", "screen", "table", "top"]
 INTERVAL_SECONDS_MIN: Final = 0.5
 OLDEST_SECONDS: Final = 2.0
 """How often it is asked since when messages wait: that costs by blocks."""
+OLDEST_QUEUES: Final = 100
+"""Of how many queues it is asked: those that fit on a large screen."""
 PATIENCE_SECONDS: Final = 5.0
 """How long an old screen may pass for a new one."""
 FRAME_LINES: Final = 6
@@ -81,12 +83,22 @@ class _Watch:
 
     async def look(self) -> None:
         """Ask the store."""
-        if self._oldest_in <= 0:
-            self._oldest = oldest_by_queue(await self._store.flow_stats())
-            self._oldest_in = OLDEST_SECONDS
-        self._oldest_in -= self.interval
         stats = await self._store.ledger()
         self.at, self.rows = stats.at, self._pace.add(stats, self._oldest)
+        if self._oldest_in <= 0:
+            self._oldest = await self._find_oldest()
+            self._oldest_in = OLDEST_SECONDS
+            self.rows = [self._pace.aged(row, stats.at, self._oldest) for row in self.rows]
+        self._oldest_in -= self.interval
+
+    async def _find_oldest(self) -> dict[str, int]:
+        """Since when messages wait: of few queues that have any, as it costs by blocks."""
+        waiting = [row.queue for row in busiest(self.rows) if row.ready][:OLDEST_QUEUES]
+        found: dict[str, int] = {}
+        for queue in waiting:
+            with suppress(UnknownQueue):  # it is deleted, or still in the spool
+                found |= oldest_by_queue(await self._store.flow_stats(queue=queue))
+        return found
 
 
 async def _show(watch: _Watch) -> None:
@@ -148,14 +160,18 @@ def _keys(quitting: asyncio.Event) -> Iterator[None]:
 def screen(rows: Sequence[QueuePace], at: int | None, trouble: str, height: int) -> RenderableType:
     """All of the screen: as many queues as fit, the busiest of them."""
     room = max(1, height - FRAME_LINES)
-    busiest = sorted(rows, key=lambda row: (row.in_per_second + row.out_per_second, row.ready), reverse=True)
-    shown = {row.queue for row in busiest[:room]}
+    shown = {row.queue for row in busiest(rows)[:room]}
     hidden = len(rows) - len(shown)
     head = Text(f"forebay top  {time_text(at)}  {len(rows):,} queues", style="bold")
     foot = Text(f"{hidden:,} more queues; q quits" if hidden else "q quits", style="dim")
     if trouble:
         foot = Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True)
     return Group(head, table([row for row in rows if row.queue in shown]), foot)
+
+
+def busiest(rows: Sequence[QueuePace]) -> list[QueuePace]:
+    """Queues by how much goes in and out, then by how much waits."""
+    return sorted(rows, key=lambda row: (row.in_per_second + row.out_per_second, row.ready), reverse=True)
 
 
 def table(rows: Sequence[QueuePace]) -> Table:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forebay.log.postgres.rows import group_stats_of_row, queue_of_row
@@ -12,13 +12,25 @@ if TYPE_CHECKING:
     from forebay.log.postgres.database import Database
 
 
-async def stats(database: Database, sql: Mapping[str, str], now: int | None) -> Stats:
+async def stats(
+    database: Database,
+    sql: Mapping[str, str],
+    now: int | None,
+    *,
+    numbers: Sequence[int] | None,
+    after: int,
+    limit: int | None,
+) -> Stats:
     """Count, in one snapshot; `now` is the database's own time unless it is given."""
     async with database.transaction(isolation="repeatable_read", readonly=True) as connection:
-        queues = await connection.fetch(sql["queue_stats"])
-        groups = await connection.fetch(sql["group_stats"])
+        if numbers is None:
+            wanted = [row["number"] for row in await connection.fetch(sql["queue_page"], after, limit)]
+        else:
+            wanted = sorted({number for number in numbers if number > after})
+        queues = (await connection.fetch(sql["queue_stats"], wanted))[:limit]
+        groups = await connection.fetch(sql["group_stats"], wanted)
         at = now or await connection.fetchval(sql["now"])
-        claims = {row["grp"]: row for row in await connection.fetch(sql["claim_stats"], at)}
+        claims = {row["grp"]: row for row in await connection.fetch(sql["claim_stats"], at, wanted)}
     upcoming = {row["number"]: row["next"] for row in queues}
     by_queue: dict[int, list[GroupStats]] = {number: [] for number in upcoming}
     for row in groups:

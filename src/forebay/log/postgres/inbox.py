@@ -35,7 +35,8 @@ async def sweep(
         await connection.execute(sql["lock_inbox"])
         rows = await _rows(connection, sql, limit)
         # After the rows: a queue whose message is seen here is seen too, however new.
-        found = map(queue_of_row, await connection.fetch(sql["queues"]))
+        numbers = sorted({row["queue"] for row in rows})
+        found = map(queue_of_row, await connection.fetch(sql["queues_of"], numbers))
         queues = {queue.number: queue for queue in found}
         runs: dict[tuple[int, str | None], list[tuple[Message, int]]] = {}
         for row in rows:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Collection, Sequence
+from time import monotonic
 from types import TracebackType
 from typing import TYPE_CHECKING, Any, Final, Self
 
@@ -54,8 +55,11 @@ from forebay.log.postgres.upkeep import trim
 from forebay.log.postgres.writing import write, write_marks
 from forebay.log.records import check_keys, check_records, check_scan
 from forebay.log.registry import (
+    NEAR_NAMES,
     change_settings,
     check_number,
+    check_owners,
+    check_queues,
     merge_settings,
     next_number,
     number_taken,
@@ -111,6 +115,8 @@ if TYPE_CHECKING:
 
 SQL: Final = load_statements(PACKAGE)
 _SECOND: Final = 1_000_000
+_KNOWN_SECONDS: Final = 5.0
+"""So old the settings of a queue may be by which a block is written."""
 
 
 class PostgresLog:
@@ -139,7 +145,8 @@ class PostgresLog:
         self._commits = GroupCommit(self._flush, flights=2)
         self._marks = Marking(self._mark)
         self._disk = Disk(self._sync)
-        self._queues: dict[int, Queue] = {}
+        self._queues: dict[int, tuple[Queue, float]] = {}
+        """Queues by number, each with when it was read, by a clock that never jumps."""
 
     async def __aenter__(self) -> Self:
         spans = dict.fromkeys(("block", "receipt", "outcome"), self._piece_us)
@@ -193,7 +200,7 @@ class PostgresLog:
             await connection.execute(SQL["lock_queues"])
             row = await connection.fetchrow(SQL["queue_by_name"], name)
             if row is None or row["deleted"]:
-                raise unknown_queue(name, [q["name"] for q in await connection.fetch(SQL["queues"])])
+                raise unknown_queue(name, await _near(connection, name))
             queue = queue_of_row(row)
             merged = change_settings(queue.settings, settings)
             await connection.execute(
@@ -204,15 +211,21 @@ class PostgresLog:
     async def queue(self, name: str) -> Queue:
         async with self._database.connection() as connection:
             row = await connection.fetchrow(SQL["queue_by_name"], name)
-        if row is None or row["deleted"]:
-            raise unknown_queue(name, [q.name for q in await self.queues()])
+            if row is None or row["deleted"]:
+                raise unknown_queue(name, await _near(connection, name))
         return self._cache(queue_of_row(row))
 
-    async def queues(self) -> list[Queue]:
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        check_queues(numbers, after, limit)
         async with self._database.connection() as connection:
-            rows = await connection.fetch(SQL["queues"])
-        self._queues = {row["number"]: queue_of_row(row) for row in rows}
-        return list(self._queues.values())
+            if numbers is None:
+                rows = await connection.fetch(SQL["queues"], after, limit)
+            else:
+                wanted = sorted({number for number in numbers if number > after})
+                rows = (await connection.fetch(SQL["queues_of"], wanted))[:limit]
+        return [self._cache(queue_of_row(row)) for row in rows]
 
     async def delete_queue(self, name: str) -> bool:
         async with self._database.transaction() as connection:
@@ -282,15 +295,19 @@ class PostgresLog:
         try:
             return await self._commits.commit(intakes, settlements, id, atomic=atomic, records=records)
         except UnknownQueue:
-            self._queues.clear()  # deleted elsewhere, and perhaps made anew
+            for append in appends:
+                self._queues.pop(append.queue, None)  # deleted elsewhere, and perhaps made anew
             raise
 
     async def _known_queue(self, number: int) -> Queue:
-        if number not in self._queues:
-            await self.queues()
-        if number not in self._queues:
+        """A queue for the next write; its settings may have been changed elsewhere a moment ago."""
+        queue, read_at = self._queues.get(number, (None, 0.0))
+        if queue is None or monotonic() - read_at > _KNOWN_SECONDS:
+            queue = next(iter(await self.queues(numbers=[number])), None)
+        if queue is None:
+            self._queues.pop(number, None)
             raise unknown_queue(f"number {number}", ())
-        return self._queues[number]
+        return queue
 
     async def _flush(self, items: list[Item]) -> list[Result | Exception]:
         loop = asyncio.get_running_loop()
@@ -380,9 +397,10 @@ class PostgresLog:
             None, None, [], partition,
         )  # fmt: skip
 
-    async def heartbeat(self, owner: str) -> None:
+    async def heartbeat(self, owner: str | Sequence[str]) -> None:
+        owners = check_owners(owner)
         async with self._database.connection() as connection:
-            await connection.execute(SQL["heartbeat"], owner, self._now())
+            await connection.execute(SQL["heartbeat"], owners, self._now())
 
     async def reclaim(
         self,
@@ -448,7 +466,7 @@ class PostgresLog:
     async def outlook(self, groups: Sequence[Group]) -> list[Outlook]:
         async with self._database.connection() as connection:
             rows = await connection.fetch(SQL["outlook"], [group.number for group in groups])
-        return [Outlook.of(*row) for row in rows]
+        return [Outlook.of(tuple(row)) for row in rows]
 
     async def _claimed(
         self, group: Group, statement: str, *arguments: Any, known: int | None = None
@@ -588,8 +606,11 @@ class PostgresLog:
     async def lane_count(self, queue: Queue) -> int:
         return await lane_count(self._database, SQL, queue)
 
-    async def stats(self) -> Stats:
-        return await stats(self._database, SQL, self._now())
+    async def stats(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> Stats:
+        check_queues(numbers, after, limit)
+        return await stats(self._database, SQL, self._now(), numbers=numbers, after=after, limit=limit)
 
     # Dead letters
 
@@ -655,8 +676,13 @@ class PostgresLog:
             await connection.execute(SQL["make_pieces"], self._now())
 
     def _cache(self, queue: Queue) -> Queue:
-        self._queues[queue.number] = queue
+        self._queues[queue.number] = queue, monotonic()
         return queue
+
+
+async def _near(connection: Connection, name: str) -> list[str]:
+    """Names to compare an unknown one with."""
+    return [row["name"] for row in await connection.fetch(SQL["near_names"], name, NEAR_NAMES)]
 
 
 async def _check_group(connection: Connection, group: Group) -> None:

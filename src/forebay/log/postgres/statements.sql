@@ -1,5 +1,19 @@
 -- name: queues
-SELECT number, name, settings, created_at FROM forebay.queue WHERE NOT deleted ORDER BY number
+-- From the first number past $1 on, up to $2 of them; NULL: all.
+SELECT number, name, settings, created_at
+FROM forebay.queue WHERE number > $1 AND NOT deleted ORDER BY number LIMIT $2
+
+-- name: queues_of
+SELECT number, name, settings, created_at
+FROM forebay.queue WHERE number = ANY ($1::int[]) AND NOT deleted ORDER BY number
+
+-- name: near_names
+-- Up to $2 names on either side of one, by their order.
+SELECT name FROM (
+    (SELECT name, deleted FROM forebay.queue WHERE name >= $1 ORDER BY name LIMIT $2)
+    UNION ALL
+    (SELECT name, deleted FROM forebay.queue WHERE name < $1 ORDER BY name DESC LIMIT $2)
+) AS near WHERE NOT deleted
 
 -- name: queue_by_name
 SELECT number, name, settings, created_at, deleted FROM forebay.queue WHERE name = $1
@@ -264,7 +278,9 @@ SELECT * FROM forebay.take_over($1, $2, $3, $4, $5, $6, $7, $8, $9)
 SELECT forebay.set_aside($1, $2, $3)
 
 -- name: heartbeat
-INSERT INTO forebay.owner VALUES ($1, coalesce($2, forebay.now_us()))
+-- By name, so that two servers that beat for the same owners lock them in one order.
+INSERT INTO forebay.owner
+SELECT name, coalesce($2, forebay.now_us()) FROM unnest($1::text[]) AS name ORDER BY name
 ON CONFLICT (name) DO UPDATE SET beat_at = excluded.beat_at
 
 -- name: owners
@@ -275,7 +291,7 @@ SELECT name, beat_at FROM forebay.owner ORDER BY name COLLATE "C"
 SELECT pg_current_snapshot()::text
 
 -- name: outlook
-SELECT g.number, h.next, c.position, l.ready, d.due_at
+SELECT g.number, h.next, c.position, l.ready, d.due_at, g.sought
 FROM unnest($1::int[]) AS w (number)
 JOIN forebay.consumer_group AS g ON g.number = w.number
 CROSS JOIN LATERAL (
@@ -592,12 +608,15 @@ SELECT pg_logical_emit_message(true, 'forebay', '')
 -- name: now
 SELECT forebay.now_us()
 
+-- name: queue_page
+SELECT number FROM forebay.queue WHERE number > $1 AND NOT deleted ORDER BY number LIMIT $2
+
 -- name: queue_stats
 SELECT q.number, q.name, q.settings, q.created_at, h.next, q.floor
 FROM forebay.queue AS q, LATERAL (
     SELECT next FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
 ) AS h
-WHERE NOT q.deleted ORDER BY q.number
+WHERE q.number = ANY ($1::int[]) AND NOT q.deleted ORDER BY q.number
 
 -- name: group_stats
 SELECT g.number, g.queue, g.name, g.start, g.sought, g.earlier,
@@ -607,15 +626,16 @@ FROM forebay.consumer_group AS g, LATERAL (
 ) AS c, LATERAL (
     SELECT * FROM forebay.tally WHERE grp = g.number ORDER BY turn DESC LIMIT 1
 ) AS t
-ORDER BY g.number
+WHERE g.queue = ANY ($1::int[]) ORDER BY g.number
 
 -- name: claim_stats
 SELECT grp,
-    coalesce(sum(count - bit_count(done)) FILTER (WHERE owner IS NOT NULL), 0)::bigint AS held,
-    coalesce(sum(count - bit_count(done)) FILTER (WHERE owner IS NULL), 0)::bigint AS deferred,
+    coalesce(sum(c.count - bit_count(done)) FILTER (WHERE owner IS NOT NULL), 0)::bigint AS held,
+    coalesce(sum(c.count - bit_count(done)) FILTER (WHERE owner IS NULL), 0)::bigint AS deferred,
     coalesce(sum(bit_count(handed & ~done)) FILTER (WHERE owner IS NOT NULL), 0)::bigint AS handed,
-    coalesce(sum(count - bit_count(done)) FILTER (WHERE owner IS NULL AND due_at <= $1), 0)::bigint AS due
-FROM forebay.claim GROUP BY grp
+    coalesce(sum(c.count - bit_count(done)) FILTER (WHERE owner IS NULL AND due_at <= $1), 0)::bigint AS due
+FROM forebay.consumer_group AS g JOIN forebay.claim AS c ON c.grp = g.number
+WHERE g.queue = ANY ($2::int[]) GROUP BY grp
 
 -- name: stage
 INSERT INTO forebay.staged (stage, staged_at, id, queue, body, count, partition, flows, digests)

@@ -4,6 +4,7 @@ Invariants: a deleted queue keeps its row, so its number and its sequence number
 again; a deleted group loses its name at once, and its rows in transactions of bounded size.
 """
 
+from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, Final
 
@@ -11,6 +12,7 @@ import msgspec
 
 from forebay.log.claiming import unknown_group
 from forebay.log.registry import (
+    NEAR_NAMES,
     change_settings,
     check_number,
     merge_settings,
@@ -108,13 +110,28 @@ def named_queue(tx: Transaction, name: str) -> QueueRow:
     """Return the queue of that name, or raise UnknownQueue with the nearest one."""
     row = tx.row("queue_by_name", name)
     if row is None or row[-1]:
-        raise unknown_queue(name, (q.queue.name for q in all_queues(tx) if not q.deleted))
+        raise unknown_queue(name, [found for (found,) in tx.rows("near_names", name, NEAR_NAMES)])
     return _queue_row(row)
 
 
 def all_queues(tx: Transaction) -> list[QueueRow]:
     """Return all queues by number, deleted ones as well."""
     return [_queue_row(row) for row in tx.rows("queues")]
+
+
+def used_queues(tx: Transaction, after: int, limit: int) -> list[QueueRow]:
+    """Return some queues that ever had a message, by number, deleted ones as well."""
+    return [_queue_row(row) for row in tx.rows("used_queues", after, limit)]
+
+
+def chosen_queues(
+    tx: Transaction, numbers: Sequence[int] | None, after: int, limit: int | None
+) -> list[QueueRow]:
+    """Return queues by number: those named, or a page of all."""
+    if numbers is None:
+        return [_queue_row(row) for row in tx.rows("queue_page", after, -1 if limit is None else limit)]
+    wanted = sorted({number for number in numbers if number > after})
+    return [found for number in wanted if (found := find_queue(tx, number)) is not None][:limit]
 
 
 def create_queue(

@@ -212,7 +212,7 @@ def holding(tx: Transaction, group: Group, ids: Sequence[int]) -> list[Claim]:
 def outlook(tx: Transaction, groups: Sequence[Group]) -> list[Outlook]:
     """Return what is ready and what comes due of groups that are there."""
     rows = (tx.row("outlook", group.number) for group in groups)
-    return [Outlook.of(*row) for row in rows if row is not None]
+    return [Outlook.of(row) for row in rows if row is not None]
 
 
 def take_tokens(tx: Transaction, count: int) -> int:

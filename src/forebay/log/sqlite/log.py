@@ -24,6 +24,7 @@ from forebay.log.claiming import (
 from forebay.log.groupcommit import GroupCommit, Item, Result, encode_all
 from forebay.log.marking import Marking
 from forebay.log.records import check_keys, check_records, check_scan
+from forebay.log.registry import check_owners, check_queues
 from forebay.log.seeking import check_dead, check_start
 from forebay.log.sqlite import (
     catalogue,
@@ -148,10 +149,12 @@ class SqliteLog:
     async def queue(self, name: str) -> Queue:
         return await self._read(lambda tx: catalogue.named_queue(tx, name).queue)
 
-    async def queues(self) -> list[Queue]:
-        return await self._read(
-            lambda tx: [held.queue for held in catalogue.all_queues(tx) if not held.deleted]
-        )
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        check_queues(numbers, after, limit)
+        chosen = await self._read(lambda tx: catalogue.chosen_queues(tx, numbers, after, limit))
+        return [held.queue for held in chosen]
 
     async def delete_queue(self, name: str) -> bool:
         left = await self._write(lambda tx: catalogue.delete_queue(tx, name))
@@ -269,8 +272,11 @@ class SqliteLog:
 
         return await self._write(step, durable=False)
 
-    async def heartbeat(self, owner: str) -> None:
-        await self._write(lambda tx: tx.run("beat", owner, self._clock.now()), durable=False)
+    async def heartbeat(self, owner: str | Sequence[str]) -> None:
+        owners = check_owners(owner)
+        await self._write(
+            lambda tx: tx.many("beat", ((name, self._clock.now()) for name in owners)), durable=False
+        )
 
     async def reclaim(
         self,
@@ -388,8 +394,18 @@ class SqliteLog:
     async def lane_count(self, queue: Queue) -> int:
         return await self._read(lambda tx: reading.lane_count(tx, queue))
 
-    async def stats(self) -> Stats:
-        return await self._read(lambda tx: reading.stats(tx, self._clock.now()))
+    async def stats(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> Stats:
+        check_queues(numbers, after, limit)
+        return await self._read(
+            lambda tx: reading.stats(
+                tx,
+                catalogue.chosen_queues(tx, numbers, after, limit),
+                self._clock.now(),
+                every=numbers is None,
+            )
+        )
 
     # Dead letters
 
@@ -441,8 +457,10 @@ class SqliteLog:
     async def trim(self) -> Trimmed:
         now, blocks, receipts = self._clock.now(), 0, 0
         await self._repeat(catalogue.sweep_groups)
-        for held in await self._read(catalogue.all_queues):
-            blocks += await self._trim_queue(held, now)
+        after: int | None = 0
+        while after is not None:
+            blocks_of, after = await self._trim_some(after, now)
+            blocks += blocks_of
         more = True
         while more:
             piece = await self._write(lambda tx: upkeep.trim_receipts(tx, now - self._remember))
@@ -456,6 +474,16 @@ class SqliteLog:
             pass
         await writer.bare(upkeep.checkpoint)
         return Trimmed(blocks=blocks, receipts=receipts, records=expired)
+
+    async def _trim_some(self, after: int, now: int) -> tuple[int, int | None]:
+        """Trim queues from a number on; how many blocks, and from which number to go on."""
+        before = now - self._keep_outcomes
+        page = await self._read(
+            lambda tx: upkeep.find_trimmable(
+                tx, after, now, remember_us=self._remember, outcomes_before=before
+            )
+        )
+        return sum([await self._trim_queue(held, now) for held in page.queues]), page.next
 
     async def _trim_records(self, now: int) -> int:
         removed, more = 0, True

@@ -7,9 +7,7 @@ from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.sqlite.catalogue import (
     GroupRow,
     QueueRow,
-    all_queues,
     end_id,
-    groups_of,
     live_group,
     live_queue,
     start_id,
@@ -167,30 +165,40 @@ def _lane_stats(tx: Transaction, held: QueueRow, state: GroupRow, partition: str
     )
 
 
-def stats(tx: Transaction, now: int) -> Stats:
-    """Count where everything is, from the counters and the open claims."""
-    counts = {row[0]: row[1:] for row in tx.rows("group_counts")}
-    open_claims = {(row[0], bool(row[1])): (row[2], row[3] or 0) for row in tx.rows("open_claims", now)}
-    handed: dict[int, int] = {}
-    for number, done_bits, handed_bits in tx.rows("handed_claims"):
-        out = bitmap.count(bitmap.minus(handed_bits, done_bits or b""))
-        handed[number] = handed.get(number, 0) + out
-    queues = []
-    for held in all_queues(tx):
-        if held.deleted:
-            continue
-        groups = [
-            _group_stats(held, state.group, counts[state.group.number], open_claims, handed)
-            for state in groups_of(tx, held.queue.number)
-        ]
-        queues.append(QueueStats(queue=held.queue, next=held.next, floor=held.floor, groups=groups))
-    return Stats(now, queues)
+def stats(tx: Transaction, queues: Sequence[QueueRow], now: int, *, every: bool) -> Stats:
+    """Count where everything is, from the counters and the open claims.
+
+    `every` says that the queues follow each other, as a page of all does: they are read in one go.
+    """
+    numbers = [held.queue.number for held in queues]
+    spans = [(numbers[0], numbers[-1])] if every and numbers else [(number, number) for number in numbers]
+    groups: dict[int, list[GroupStats]] = {number: [] for number in numbers}
+    by_number = {held.queue.number: held for held in queues}
+    for span in spans:
+        open_claims = {
+            (row[0], bool(row[1])): (row[2], row[3] or 0) for row in tx.rows("open_claims", *span, now)
+        }
+        handed: dict[int, int] = {}
+        for number, done_bits, handed_bits in tx.rows("handed_claims", *span):
+            out = bitmap.count(bitmap.minus(handed_bits, done_bits or b""))
+            handed[number] = handed.get(number, 0) + out
+        for number, queue, name, start, sought, *counts in tx.rows("group_counts", *span):
+            if (held := by_number.get(queue)) is not None:
+                group = Group(number, queue, name, start, sought)
+                groups[queue].append(_group_stats(held, group, counts, open_claims, handed))
+    return Stats(
+        now,
+        [
+            QueueStats(queue=held.queue, next=held.next, floor=held.floor, groups=groups[held.queue.number])
+            for held in queues
+        ],
+    )
 
 
 def _group_stats(
     held: QueueRow,
     group: Group,
-    counts: tuple[int, ...],
+    counts: Sequence[int],
     open_claims: dict[tuple[int, bool], tuple[int, int]],
     handed: dict[int, int],
 ) -> GroupStats:

@@ -12,6 +12,24 @@ FROM queue WHERE name = ?1
 SELECT number, name, settings, created_at, next, floor, born, appended_at, deleted
 FROM queue ORDER BY number
 
+-- name: queue_page
+-- From the first number past ?1 on, up to ?2 of them; -1: all.
+SELECT number, name, settings, created_at, next, floor, born, appended_at, deleted
+FROM queue WHERE number > ?1 AND NOT deleted ORDER BY number LIMIT ?2
+
+-- name: used_queues
+-- Those that ever had a message, deleted ones as well, from the first number past ?1 on.
+SELECT number, name, settings, created_at, next, floor, born, appended_at, deleted
+FROM queue WHERE number > ?1 AND next > 1 ORDER BY number LIMIT ?2
+
+-- name: near_names
+-- Up to ?2 names on either side of one, by their order.
+SELECT name FROM (
+    SELECT * FROM (SELECT name, deleted FROM queue WHERE name >= ?1 ORDER BY name LIMIT ?2)
+    UNION ALL
+    SELECT * FROM (SELECT name, deleted FROM queue WHERE name < ?1 ORDER BY name DESC LIMIT ?2)
+) WHERE NOT deleted
+
 -- name: queue_number_max
 SELECT coalesce(max(number), 0) FROM queue
 
@@ -248,7 +266,8 @@ SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_
 SELECT
     g.number, q.next, g.position,
     (SELECT ready FROM lane WHERE group_number = ?1 AND ready IS NOT NULL ORDER BY ready LIMIT 1),
-    (SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1)
+    (SELECT due_at FROM claim WHERE group_number = ?1 AND owner IS NULL ORDER BY due_at LIMIT 1),
+    g.sought
 FROM consumer_group AS g JOIN queue AS q ON q.number = g.queue
 WHERE g.number = ?1 AND g.name IS NOT NULL
 
@@ -340,11 +359,17 @@ LEFT JOIN lane AS l ON l.group_number = ?1 AND l.partition = c.partition
 UPDATE claim SET owner = NULL, due_at = ?2 WHERE owner = ?1
 
 -- name: open_claims
-SELECT group_number, owner IS NOT NULL, sum(remaining), sum(remaining) FILTER (WHERE due_at <= ?1)
-FROM claim NOT INDEXED GROUP BY 1, 2
+-- Of the groups of queues ?1 to ?2, found group by group: of others, nothing is read.
+SELECT
+    c.group_number, c.owner IS NOT NULL, sum(c.remaining), sum(c.remaining) FILTER (WHERE c.due_at <= ?3)
+FROM consumer_group AS g CROSS JOIN claim AS c INDEXED BY claim_first
+WHERE g.queue BETWEEN ?1 AND ?2 AND g.name IS NOT NULL AND c.group_number = g.number GROUP BY 1, 2
 
 -- name: handed_claims
-SELECT group_number, done, handed FROM claim NOT INDEXED WHERE owner IS NOT NULL AND handed IS NOT NULL
+SELECT c.group_number, c.done, c.handed
+FROM consumer_group AS g CROSS JOIN claim AS c INDEXED BY claim_first
+WHERE g.queue BETWEEN ?1 AND ?2 AND g.name IS NOT NULL
+    AND c.group_number = g.number AND c.owner IS NOT NULL AND c.handed IS NOT NULL
 
 -- Owners
 
@@ -585,8 +610,9 @@ SELECT first, count, id, appended_at, partition, body
 FROM quarantine WHERE first BETWEEN ?1 AND ?2 ORDER BY first
 
 -- name: group_counts
-SELECT number, earlier, claimed, skipped, done, dead, purged, expired, corrupt
-FROM consumer_group WHERE name IS NOT NULL
+SELECT
+    number, queue, name, start, sought, earlier, claimed, skipped, done, dead, purged, expired, corrupt
+FROM consumer_group WHERE queue BETWEEN ?1 AND ?2 AND name IS NOT NULL ORDER BY number
 
 -- Flows: blocks with equal ones together, a block that was claimed in part alone
 

@@ -34,8 +34,11 @@ from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.marking import Marking
 from forebay.log.records import check_keys, check_records, check_scan, prefix_end
 from forebay.log.registry import (
+    NEAR_NAMES,
     change_settings,
     check_number,
+    check_owners,
+    check_queues,
     merge_settings,
     next_number,
     number_taken,
@@ -193,13 +196,16 @@ class TarantoolLog:
     async def queue(self, name: str) -> Queue:
         found = await self._named_queue(name)
         if found is None:
-            raise unknown_queue(name, [queue.name for queue in await self.queues()])
+            near = await self._server.call("near_names", text_out(name), NEAR_NAMES)
+            raise unknown_queue(name, [text_of(one) for one in near])
         return self._cache(found)
 
-    async def queues(self) -> list[Queue]:
-        rows = await self._server.call("queues")
-        self._queues = {row[0]: queue_of_row(row) for row in rows if not row[8]}
-        return list(self._queues.values())
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
+        check_queues(numbers, after, limit)
+        rows = await self._server.call("queues", _listed(numbers), after, limit)
+        return [self._cache(queue_of_row(row)) for row in rows]
 
     async def delete_queue(self, name: str) -> bool:
         number = await self._server.call("delete_queue", text_out(name))
@@ -338,8 +344,9 @@ class TarantoolLog:
         )  # fmt: skip
         return await self._claimed(group, rows, next_due_at)
 
-    async def heartbeat(self, owner: str) -> None:
-        await self._server.call("heartbeat", text_out(owner), self._now())
+    async def heartbeat(self, owner: str | Sequence[str]) -> None:
+        owners = [text_out(name) for name in check_owners(owner)]
+        await self._server.call("heartbeat", owners, self._now())
 
     async def reclaim(
         self,
@@ -394,7 +401,7 @@ class TarantoolLog:
 
     async def outlook(self, groups: Sequence[Group]) -> list[Outlook]:
         rows = await self._server.call("outlook", [group.number for group in groups])
-        return [Outlook.of(*row) for row in rows]
+        return [Outlook.of(row) for row in rows]
 
     async def _claimed(
         self, group: Group, rows: list[Row], next_due_at: int | None = None, *, known: int | None = None
@@ -530,8 +537,11 @@ class TarantoolLog:
         count: int = await self._in(queue, "lane_count", queue.number)
         return count
 
-    async def stats(self) -> Stats:
-        at, rows = await self._server.call("stats", self._now())
+    async def stats(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> Stats:
+        check_queues(numbers, after, limit)
+        at, rows = await self._server.call("stats", self._now(), _listed(numbers), after, limit)
         return Stats(at, [_queue_stats(queue, groups) for queue, groups in rows])
 
     # Dead letters
@@ -599,11 +609,16 @@ class TarantoolLog:
         now = self._now()
         await self._repeat("sweep_groups")
         blocks = 0
-        for row in await self._server.call("queues"):
-            await self._repeat("sweep_blocks", row[0])
-            blocks += await self._count("trim_blocks", row[0], now)
-            await self._repeat("trim_digests", row[0], self._remember_us, now)
-            await self._repeat("trim_outcomes", row[0], self._outcome_keep_us, now)
+        after: int | None = 0
+        while after is not None:
+            numbers, after = await self._server.call(
+                "trimmable", after, self._outcome_keep_us, self._remember_us, now
+            )
+            for number in numbers:
+                await self._repeat("sweep_blocks", number)
+                blocks += await self._count("trim_blocks", number, now)
+                await self._repeat("trim_digests", number, self._remember_us, now)
+                await self._repeat("trim_outcomes", number, self._outcome_keep_us, now)
         receipts = await self._count("trim_receipts", self._remember_us, now)
         await self._repeat("sweep_stages", self._remember_us, now)
         await self._repeat("trim_letters", self._remember_us, now)
@@ -646,7 +661,7 @@ class TarantoolLog:
 
     async def _known_queue(self, number: int) -> Queue:
         if number not in self._queues:
-            await self.queues()
+            await self.queues(numbers=[number])
         if number not in self._queues:
             raise unknown_queue(f"number {number}", ())
         return self._queues[number]
@@ -659,6 +674,10 @@ class TarantoolLog:
     def _now(self) -> int | None:
         """The time, where a clock is given; otherwise the server knows it."""
         return None if self._clock is None else self._clock.now()
+
+
+def _listed(numbers: Sequence[int] | None) -> list[int] | None:
+    return None if numbers is None else sorted(set(numbers))
 
 
 def _letter(letter: DeadLetter, *, ordered: bool) -> list[Any]:

@@ -22,7 +22,8 @@ class Books:
         self.asked = 0
         self.is_asked, self.may_answer = asyncio.Event(), asyncio.Event()
 
-    async def __call__(self) -> Any:
+    async def __call__(self, queue: str) -> Any:
+        assert queue == QUEUE.name
         self.asked += 1
         self.is_asked.set()
         waiting = self.waiting

@@ -45,7 +45,8 @@ class StubStore:
     async def groups(self, _queue: str) -> list[Group]:
         return [WORKERS]
 
-    async def ledger(self) -> Stats:
+    async def ledger(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> Stats:
+        self.calls.append(("ledger", queue, after, limit))
         if self.leaving is not None:
             raise self.leaving()
         if self.failures:
@@ -55,9 +56,10 @@ class StubStore:
             corrupt=0, handed=0, due=0,
         )  # fmt: skip
         stats = Stats(0, [QueueStats(queue=ORDERS, next=4, floor=1, groups=[group])])
-        return with_spooled(stats, self.spooled)
+        stats = with_spooled(stats, self.spooled)
+        return Stats(0, [found for found in stats.queues if queue in (None, found.queue.name)])
 
-    async def flow_stats(self) -> FlowStats:
+    async def flow_stats(self, **_: object) -> FlowStats:
         return FlowStats(0, [], [])
 
     async def purge_queue(self, name: str, *, group: str | None = None, dry_run: bool = False) -> Purged:

@@ -92,8 +92,43 @@ log.verb('queue', function(name)
     return found
 end)
 
-log.verb('queues', function()
-    return space.queue:select()
+-- Queues by number: those of a list, or from the first number past `after` on; up to `limit`, where it is given.
+function log.chosen_queues(numbers, after, limit)
+    local found = {}
+    limit = limit == nil and math.huge or limit
+    if numbers ~= nil then
+        for _, number in ipairs(numbers) do
+            local queue = number > after and space.queue:get(number) or nil
+            if queue ~= nil and not queue.deleted and #found < limit then
+                table.insert(found, queue)
+            end
+        end
+        return found
+    end
+    for _, queue in space.queue:pairs({after}, {iterator = 'GT'}) do
+        if #found >= limit then
+            break
+        end
+        if not queue.deleted then
+            table.insert(found, queue)
+        end
+    end
+    return found
+end
+
+log.verb('queues', log.chosen_queues)
+
+-- Up to `limit` names on either side of one, by their order.
+log.verb('near_names', function(name, limit)
+    local found = {}
+    for _, iterator in ipairs({'GE', 'LT'}) do
+        for _, queue in ipairs(space.queue.index.name:select({name}, {iterator = iterator, limit = limit})) do
+            if not queue.deleted then
+                table.insert(found, queue.name)
+            end
+        end
+    end
+    return found
 end)
 
 log.verb('delete_queue', function(name)

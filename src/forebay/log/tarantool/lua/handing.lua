@@ -372,6 +372,7 @@ log.verb('outlook', function(numbers)
             table.insert(found, {
                 number, space.queue:get(group.queue).next, group.position,
                 lane ~= nil and lane.ready or box.NULL, claim ~= nil and claim.due_at or box.NULL,
+                group.sought,
             })
         end
     end

@@ -122,8 +122,10 @@ end)
 
 -- Owners
 
-log.verb('heartbeat', function(owner, now)
-    space.owner:replace({owner, log.now(now)})
+log.verb('heartbeat', function(owners, now)
+    for _, owner in ipairs(owners) do
+        space.owner:replace({owner, log.now(now)})
+    end
 end)
 
 log.verb('owners', function()

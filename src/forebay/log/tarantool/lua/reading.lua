@@ -250,34 +250,33 @@ log.verb('lane_count', function(queue_number)
     return queue.ordered and #partitions(queue, nil, math.huge) or 0
 end)
 
--- Where everything is: queues, each with its groups, each with what is held, handed, deferred and due.
-log.verb('stats', function(now)
-    now = log.now(now)
-    local open, queues = {}, {}
-    for _, claim in space.claim:pairs() do
-        local counts = open[claim.group]
-        if counts == nil then
-            counts = {0, 0, 0, 0}
-            open[claim.group] = counts
-        end
+-- What a group has open: held, handed, deferred and due.
+local function open_counts(group, now)
+    local held, handed, deferred, due = 0, 0, 0, 0
+    for _, claim in space.claim.index.first:pairs({group.number}) do
         if claim.owner ~= nil then
-            counts[1] = counts[1] + claim.remaining
-            counts[2] = counts[2] + log.count_bits(log.minus(claim.handed, claim.done))
+            held = held + claim.remaining
+            handed = handed + log.count_bits(log.minus(claim.handed, claim.done))
         else
-            counts[3] = counts[3] + claim.remaining
+            deferred = deferred + claim.remaining
             if tonumber(claim.due_at) <= tonumber(now) then
-                counts[4] = counts[4] + claim.remaining
+                due = due + claim.remaining
             end
         end
     end
-    for _, queue in space.queue:pairs() do
-        if not queue.deleted then
-            local groups = {}
-            for i, group in ipairs(log.groups_of(queue.number)) do
-                groups[i] = {group.row, open[group.number] or {0, 0, 0, 0}}
-            end
-            table.insert(queues, {queue, groups})
+    return {held, handed, deferred, due}
+end
+
+-- Where everything is: queues, each with its groups, each with what is held, handed, deferred and due.
+log.verb('stats', function(now, numbers, after, limit)
+    now = log.now(now)
+    local queues = {}
+    for i, queue in ipairs(log.chosen_queues(numbers, after, limit)) do
+        local groups = {}
+        for j, group in ipairs(log.groups_of(queue.number)) do
+            groups[j] = {group.row, open_counts(group, now)}
         end
+        queues[i] = {queue, groups}
     end
     return {now, queues}
 end)

@@ -8,6 +8,7 @@ local space = log.space
 local json = require('json')
 
 local TRIMMED_ROWS = 1000
+local TRIMMED_QUEUES = 500
 local TRIMMED_BYTES = 32 * 1024 * 1024
 local TRIMMED_DIGEST_BLOCKS = 100
 local DIGEST_BYTES = 16
@@ -180,6 +181,45 @@ log.verb('trim_outcomes', function(number, keep_us, now)
         more = trim_group_outcomes(group, queue.floor, before) or more
     end
     return more
+end)
+
+-- Whether anything of a queue may be dropped: its oldest block, transaction ids or outcome.
+local function is_trimmable(queue, now, remember_us, outcomes_before)
+    local settings = json.decode(queue.settings)
+    local block = space.block:select({queue.number}, {limit = 1})[1]
+    if block ~= nil then
+        local seconds = settings.keep_seconds
+        if settings.expire_seconds ~= nil then
+            seconds = math.min(seconds, settings.expire_seconds)
+        end
+        if block.last < queue.floor or tonumber(block.appended_at) < now - seconds * SECOND then
+            return true
+        end
+    end
+    local kept_us = queue.dedupe_us + math.min(settings.keep_seconds * SECOND, remember_us)
+    local digests = space.digest_block:select({queue.number}, {limit = 1})[1]
+    if digests ~= nil and (digests.last < queue.born or tonumber(digests.at) <= now - kept_us) then
+        return true
+    end
+    for _, group in ipairs(log.groups_of(queue.number)) do
+        local outcome = space.outcome:select({group.number}, {limit = 1})[1]
+        if outcome ~= nil and (outcome.block_last < queue.floor or tonumber(outcome.at) < outcomes_before) then
+            return true
+        end
+    end
+    return false
+end
+
+-- Queues of which something may be dropped, of some after a number; and after which to go on, if any are left.
+log.verb('trimmable', function(after, outcome_keep_us, remember_us, now)
+    now = tonumber(log.now(now))
+    local found, rows = {}, space.queue:select({after}, {iterator = 'GT', limit = TRIMMED_QUEUES})
+    for _, queue in ipairs(rows) do
+        if is_trimmable(queue, now, remember_us, now - outcome_keep_us) then
+            table.insert(found, queue.number)
+        end
+    end
+    return {found, #rows == TRIMMED_QUEUES and rows[#rows].number or box.NULL}
 end)
 
 -- Remove some rows that were written before a time; how many.
