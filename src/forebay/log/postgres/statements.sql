@@ -314,7 +314,8 @@ SELECT DISTINCT grp FROM forebay.claim WHERE owner = $1 ORDER BY grp
 WITH gone AS (
     DELETE FROM forebay.owner WHERE name = $1
 ), given AS (
-    UPDATE forebay.claim SET owner = NULL, due_at = coalesce($2, forebay.now_us())
+    -- One time for all, by a subquery: rows come in any order, and what is due is taken over in that of its times.
+    UPDATE forebay.claim SET owner = NULL, due_at = (SELECT coalesce($2, forebay.now_us()))
     WHERE token IN (SELECT token FROM forebay.claim WHERE owner = $1 ORDER BY grp, first FOR UPDATE) RETURNING 1
 )
 SELECT count(*) FROM given
