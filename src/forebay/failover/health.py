@@ -104,8 +104,9 @@ class Health:
         except UnansweredError:
             raise UnansweredError(f"no answer within {seconds:g} seconds") from None
         finally:
-            if not work.done():
-                await cancel(work)
+            await cancel(work)
+            if not work.cancelled():
+                work.exception()  # it may fail at the moment at which nobody waits for it any more
 
     async def _answers_before(self, work: asyncio.Future[T], seconds: float) -> bool:
         """Whether a call has an answer; UnansweredError if it has none and the probe hasn't either."""

@@ -1,6 +1,7 @@
 """Nobody waits for a log that is known to be away."""
 
 import asyncio
+import gc
 from collections.abc import Awaitable, Callable
 
 import pytest
@@ -165,3 +166,28 @@ async def test_whoever_waits_for_a_slow_log_is_told_when_it_is_lost() -> None:
     health.fail("connection refused")
     with pytest.raises(LogAway, match="connection refused"):
         await waiting
+
+
+async def test_a_call_that_fails_while_nobody_waits_for_it_any_more_is_not_complained_of() -> None:
+    complaints: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _, told: complaints.append(told))
+    health, asked = healthy(), asyncio.Event()
+
+    async def stubborn() -> str:
+        try:
+            asked.set()
+            return await hang()
+        except asyncio.CancelledError:
+            raise Unavailable("connection reset") from None
+
+    async def lose() -> None:
+        waiting = asyncio.ensure_future(health.call(stubborn, 60.0))
+        await asked.wait()
+        health.fail("connection refused")
+        await asyncio.wait({waiting})
+        assert isinstance(waiting.exception(), LogAway)
+
+    await lose()
+    await asyncio.sleep(0)
+    gc.collect()
+    assert complaints == []
