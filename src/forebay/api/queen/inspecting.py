@@ -41,6 +41,8 @@ LOOKED_MAX: Final = 10_000
 PASSED_MAX: Final = 1_000_000
 """Messages of a queue that are passed on the way to those of one partition."""
 _STEP: Final = 1_000
+_WRITTEN_US: Final = 60 * 1_000_000
+"""So long after it was accepted a block is looked for; one that waited in a spool may be later."""
 _HOUR: Final = 3600 * 1_000_000
 
 
@@ -142,7 +144,8 @@ async def _matching(
 
 async def _newest(call: Call, queue: QueueStats, wanted: Search) -> AsyncIterator[Seen]:
     """Messages of a queue and a partition from the end of a time to its beginning."""
-    end, passed = await _end(call, queue, wanted.end), 0
+    # A block is shown by when it was accepted, and lies where it was written, which is a little later.
+    end, passed = await _end(call, queue, wanted.end + _WRITTEN_US), 0
     while end > queue.floor:
         if passed >= PASSED_MAX:
             wanted.truncated = True
@@ -154,7 +157,8 @@ async def _newest(call: Call, queue: QueueStats, wanted: Search) -> AsyncIterato
                 return
             if wanted.partition is None or block.partition in (None, wanted.partition):
                 for seen in reversed(_messages(queue, block)):
-                    if sequence_of(seen.id) < end and wanted.partition in (None, seen.message.partition):
+                    is_there = sequence_of(seen.id) < end and seen.created_at <= wanted.end
+                    if is_there and wanted.partition in (None, seen.message.partition):
                         yield seen
         first = sequence_of(blocks[0].first) if blocks else begin
         passed, end = passed + end - min(first, begin), min(first, begin)
