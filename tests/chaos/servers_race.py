@@ -273,7 +273,9 @@ class Race:
                 left.append(f"{side}: ledger {status}")
                 continue
             for group in (group for queue in books["queues"] for group in queue["groups"]):
-                waiting = {name: group[name] for name in ("ready", "held", "deferred") if group[name]}
+                waiting = {
+                    name: group[name] for name in ("ready", "delayed", "held", "deferred") if group[name]
+                }
                 if waiting:
                     left.append(f"{side}: {group['group']} {waiting}")
         return left

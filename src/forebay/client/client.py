@@ -557,7 +557,8 @@ class Client:
     ) -> StoreStats:
         """Where the tasks of queues are.
 
-        A task whose start time is to come counts as ready until its turn comes, and then as delayed.
+        A task whose start time is to come is delayed. In an ordered queue those behind it in its partition
+        count as ready until their turn comes, and then as delayed.
         Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
         how to go on), or all of them, page by page.
         """

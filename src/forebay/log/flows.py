@@ -8,7 +8,7 @@ back of a block with several flows.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 import msgspec
 
@@ -85,6 +85,15 @@ class FlowTally:
         """Count what came back of blocks that have one flow, or none."""
         name, type_, action, _ = ("", "", "", 0) if flows is None else _decode(flows)[0]
         self.add(Flow(name, type_, action), count, since)
+
+    def hold_back(self, delayed: Mapping[Flow, int]) -> None:
+        """Leave out messages that were counted, and whose start time is to come."""
+        for flow, count in delayed.items():
+            before, oldest_at = self._counts.get(flow, (0, 0))
+            if before > count:
+                self._counts[flow] = (before - count, oldest_at)
+            else:
+                self._counts.pop(flow, None)
 
     def knows(self, claim: Returned) -> bool:
         """Whether the body of its block was given before."""

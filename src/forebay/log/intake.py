@@ -18,6 +18,7 @@ from hashlib import blake2b
 
 import msgspec
 
+from forebay.log.delays import Delays, delays_of
 from forebay.log.flows import encode_flows
 from forebay.log.values import Append, Appended, Queue, QueueSettings
 from forebay.model import (
@@ -117,6 +118,11 @@ class Intake:
     def flows(self) -> bytes | None:
         """What the next attempt writes beside the block, for `flows` to count without its body."""
         return encode_flows(flow_counts(self.block))
+
+    @property
+    def delays(self) -> Delays | None:
+        """The start times of what the next attempt offers, to be counted without its body."""
+        return delays_of(self.block)
 
     def drop(self, found: tuple[tuple[int, int], ...]) -> None:
         """Leave out the messages that the log knows already."""

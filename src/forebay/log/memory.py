@@ -7,6 +7,7 @@ It is long because it holds the whole seam in one place, to be read beside it.
 from __future__ import annotations
 
 import bisect
+from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from types import TracebackType
@@ -118,6 +119,8 @@ class _Queue:
     appended_at: int = 0
     blocks: list[StoredBlock] = field(default_factory=list)
     flows: dict[int, list[Flow]] = field(default_factory=dict)
+    starts: dict[int, list[int | None]] = field(default_factory=dict)
+    """Start times of blocks that have any, by their first message."""
     deleted: bool = False
 
     def from_sequence(self, sequence: int) -> list[StoredBlock]:
@@ -282,6 +285,7 @@ class MemoryLog:
         }
         held.deleted, held.blocks, held.floor = True, [], held.next
         held.flows.clear()
+        held.starts.clear()
         return True
 
     async def create_group(self, queue: Queue, name: str, start: Start = "earliest") -> Group:
@@ -473,6 +477,8 @@ class MemoryLog:
                 StoredBlock(first, count, intake.id, held.appended_at, intake.partition, intake.body)
             )
             held.flows[first] = [flow_of(headers) for headers in intake.block.headers()]
+            if intake.block.start_times is not None:
+                held.starts[first] = intake.block.start_times
         for index, digest in enumerate(intake.digests or ()):
             if digest is not None:
                 named = _Named(first + index, now, _accepted(intake, now))
@@ -490,6 +496,7 @@ class MemoryLog:
         if len(intake.block):
             held.next -= held.blocks.pop().count
             del held.flows[pack(intake.queue, held.next)]
+            held.starts.pop(pack(intake.queue, held.next), None)
         del self._receipts[intake.id]
 
     def _conflicts(self, settlements: Sequence[Settlement]) -> tuple[int, ...]:
@@ -948,6 +955,7 @@ class MemoryLog:
             elif left:
                 tally.add_body(block.body, left, block.appended_at)
         now = self._clock.now()
+        tally.hold_back(Counter(self._delayed(state, now)))
         for c in self._deferred(group, None):
             if c.due_at <= now and self._has_block(c):
                 key, begin = (c.block.last, c.letter is not None), c.first - c.block.first
@@ -1017,15 +1025,24 @@ class MemoryLog:
             stats.append(QueueStats(queue=queue, next=held.next, floor=held.floor, groups=groups))
         return Stats(self._clock.now(), stats)
 
+    def _delayed(self, state: _Group, now: int) -> Iterator[Flow]:
+        """The flow of each message that the group has not claimed, and whose start time is to come."""
+        held = self._queues[state.group.queue]
+        for block in held.blocks:
+            times = held.starts.get(block.first, [])
+            for offset in range(block.count - self._unclaimed(state, block), block.count):
+                if times and (start := times[offset]) is not None and start > now:
+                    yield held.flows[block.first][offset]
+
     def _group_stats(self, group: Group) -> GroupStats:
         state = self._groups[group.number]
         claims = [c for c in self._claims.values() if c.group == group.number]
         now = self._clock.now()
-        accepted = self._accepted(state)
+        accepted, delayed = self._accepted(state), len(list(self._delayed(state, now)))
         return GroupStats(
             group=group,
             accepted=accepted,
-            ready=accepted - state.claimed - state.skipped,
+            ready=accepted - state.claimed - state.skipped - delayed,
             held=sum(c.remaining() for c in claims if c.owner is not None),
             deferred=sum(c.remaining() for c in claims if c.owner is None),
             done=state.done,
@@ -1035,6 +1052,7 @@ class MemoryLog:
             corrupt=state.corrupt,
             handed=sum(c.handed_out() for c in claims if c.owner is not None),
             due=sum(c.remaining() for c in claims if c.owner is None and c.due_at <= now),
+            delayed=delayed,
         )
 
     # Dead letters
@@ -1177,6 +1195,7 @@ class MemoryLog:
             held.floor = sequence_of(held.blocks[drop - 1].last) + 1
             for block in held.blocks[:drop]:
                 del held.flows[block.first]
+                held.starts.pop(block.first, None)
             del held.blocks[:drop]
         return drop
 

@@ -381,6 +381,7 @@ class Log(Protocol):
     async def flows(self, group: Group) -> list[FlowCount]:
         """What a group has not claimed yet, or what came back, is due and with nobody, by flow.
 
+        A message whose start time is to come isn't counted; a flow is as old as its oldest unclaimed block.
         Messages without one come under `Flow()`. Costs as much as there are unclaimed blocks, and claims that
         nobody has; not messages. Blocks from before flows were counted have none; so has the rest of a block
         that was claimed in part, or came back, and can't be read.

@@ -572,6 +572,7 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     group: Group
     accepted: int
     ready: int
+    """Nobody has claimed them, and their time has come."""
     held: int
     deferred: int
     done: int
@@ -586,11 +587,18 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """Of what is deferred: messages whose time has come."""
     spooled: int = 0
     """On a server's own disk, on their way to the log."""
+    delayed: int = 0
+    """Nobody has claimed them, and their start time is to come. Once claimed, they are deferred."""
+
+    @property
+    def unclaimed(self) -> int:
+        """What lies behind the group's cursor, whether its time has come or not."""
+        return self.ready + self.delayed
 
     @property
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or something is lost."""
-        parts = self.ready + self.held + self.deferred + self.done + self.dead + self.purged
+        parts = self.unclaimed + self.held + self.deferred + self.done + self.dead + self.purged
         return self.accepted - parts - self.expired - self.corrupt - self.spooled
 
 

@@ -97,7 +97,7 @@ class LeaseStream(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def prepareForTriggerAvailableNow(self) -> None:
         """Note how much there is now: the query ends with so many messages."""
         books = [each for queue in self._stats() for each in queue.groups if each.group.name == self._group]
-        self._left = sum(each.ready + each.due for each in books)
+        self._left = sum(each.unclaimed + each.due for each in books)
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         """Settle what is done, claim what is next; `start` itself when there is nothing."""
@@ -237,7 +237,7 @@ class Claims:
         if mine.due:
             holds += self._held(queue.queue, self._face(self._face.log.due(mine.group, self._owner, room)))
         room = Room(most - sum(map(len, holds)), _BYTES)
-        if mine.ready and room.messages > 0:
+        if mine.unclaimed and room.messages > 0:
             holds += self._held(queue.queue, self._face(self._face.log.claim(mine.group, self._owner, room)))
         return holds
 

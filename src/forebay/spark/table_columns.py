@@ -9,8 +9,8 @@ from forebay.spark.options import Tables
 TABLES: Final[dict[Tables, str]] = {
     "queues": "queue string, number int, ordered boolean, paused boolean, created_at timestamp, "
     "first_seq bigint, next_seq bigint, messages bigint, groups int, settings string",
-    "ledger": "queue string, group string, at timestamp, accepted bigint, ready bigint, held bigint, "
-    "deferred bigint, done bigint, dead bigint, purged bigint, expired bigint, corrupt bigint, "
+    "ledger": "queue string, group string, at timestamp, accepted bigint, ready bigint, delayed bigint, "
+    "held bigint, deferred bigint, done bigint, dead bigint, purged bigint, expired bigint, corrupt bigint, "
     "spooled bigint, handed bigint, due bigint, lag bigint, difference bigint",
     "dead": "queue string, group string, seq bigint, message_id bigint, died_at timestamp, reason string, "
     "attempts int, partition string, key string, value binary, headers map<string,string>",
@@ -24,7 +24,7 @@ TABLES: Final[dict[Tables, str]] = {
 TEXTS: Final[dict[Tables, str]] = {
     "queues": "One row for each queue. `settings` is JSON.",
     "ledger": "One row for each group of a queue, all of the same moment. `lag` is what the group has not "
-    "finished: ready, held and deferred. `difference` is 0, or something is lost.",
+    "finished: ready, delayed, held and deferred. `difference` is 0, or something is lost.",
     "dead": "One row for each dead letter, with the message itself. `pyspark_forebay.redrive` and `purge` "
     "take such rows.",
     "outcomes": "One row for each outcome of a message, as far as its block is kept: `outcome` is done, "

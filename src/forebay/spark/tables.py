@@ -175,7 +175,7 @@ class TableReader(DataSourceReader):
                 "queue": each.queue.name,
                 "group": books.group.name,
                 "at": at,
-                "lag": books.ready + books.held + books.deferred,
+                "lag": books.unclaimed + books.held + books.deferred,
             }
             for each in stats.queues
             if each.queue.name in names
@@ -199,8 +199,8 @@ class TableReader(DataSourceReader):
 
 
 _COUNTED: Final = (
-    "accepted", "ready", "held", "deferred", "done", "dead", "purged", "expired", "corrupt", "spooled",
-    "handed", "due", "difference",
+    "accepted", "ready", "delayed", "held", "deferred", "done", "dead", "purged", "expired", "corrupt",
+    "spooled", "handed", "due", "difference",
 )  # fmt: skip
 
 

@@ -23,7 +23,7 @@ def count_tasks(stats: Stats) -> StoreStats:
         groups = queue.groups
         ready = sum(g.ready + g.held - g.handed + g.due for g in groups)
         taken = sum(g.handed for g in groups)
-        delayed = sum(g.deferred - g.due for g in groups)
+        delayed = sum(g.deferred - g.due + g.delayed for g in groups)
         found[queue.queue.number] = QueueStat(
             queue_num=queue.queue.number,
             total_tasks=ready + taken + delayed,

@@ -71,7 +71,7 @@ def added(found: Iterable[QueueStats]) -> Counts:
 
 def waiting_of(group: GroupStats) -> int:
     """What a group has not finished, and nobody has."""
-    return group.ready + group.held - group.handed + group.deferred
+    return group.unclaimed + group.held - group.handed + group.deferred
 
 
 def in_use(found: QueueStats) -> Sequence[GroupStats]:
@@ -89,7 +89,7 @@ def leading(found: QueueStats) -> GroupStats | None:
 
 def is_used(group: GroupStats) -> bool:
     """Whether somebody takes for a group, or did: something was brought from the log for it."""
-    return group.accepted > group.ready
+    return group.accepted > group.unclaimed
 
 
 async def books_of(desk: Desk, queue: str | None) -> Sequence[QueueStats]:

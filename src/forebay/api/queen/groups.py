@@ -171,7 +171,7 @@ def is_shown(stats: GroupStats) -> bool:
 
 def has_taken(stats: GroupStats) -> bool:
     """Whether somebody has had messages of a group."""
-    return stats.accepted > stats.ready + stats.held - stats.handed
+    return stats.accepted > stats.unclaimed + stats.held - stats.handed
 
 
 async def lanes_of(

@@ -128,7 +128,7 @@ def _group(found: QueueStats, name: str | None) -> GroupStats | None:
 
 def _left(group: GroupStats) -> int:
     """What a group has not finished."""
-    return group.ready + group.held + group.deferred
+    return group.unclaimed + group.held + group.deferred
 
 
 async def namespaces(call: Call) -> Answer:

@@ -78,4 +78,4 @@ class Room:
 
 def _waits(group: GroupStats) -> int:
     """What a group has not finished."""
-    return group.ready + group.held + group.deferred
+    return group.unclaimed + group.held + group.deferred

@@ -206,7 +206,7 @@ def places(groups: Iterable[GroupStats]) -> dict[str, int]:
     return {
         "ready": sum(group.ready + group.held - group.handed + group.due for group in listed),
         "leased": sum(group.handed for group in listed),
-        "delayed": sum(group.deferred - group.due for group in listed),
+        "delayed": sum(group.deferred - group.due + group.delayed for group in listed),
         "dead": sum(group.dead for group in listed),
     }
 

@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from forebay.log.delays import DelayedBlocks, count_delayed
 from forebay.log.postgres.rows import group_stats_of_row, queue_of_row
 from forebay.log.values import GroupStats, QueueStats, Stats
 
 if TYPE_CHECKING:
-    from forebay.log.postgres.database import Database
+    from forebay.log.postgres.database import Connection, Database
+
+
+async def delayed_of(
+    connection: Connection, sql: Mapping[str, str], queues: Sequence[int], now: int, *, every: bool = False
+) -> dict[int, list[DelayedBlocks]]:
+    """What is known of blocks of which groups have something that is delayed, by group."""
+    found: dict[int, list[DelayedBlocks]] = {}
+    for group, *columns in await connection.fetch(sql["delayed_stats"], now, queues, every):
+        found.setdefault(group, []).append(DelayedBlocks(*columns))
+    return found
 
 
 async def stats(
@@ -31,11 +42,13 @@ async def stats(
         groups = await connection.fetch(sql["group_stats"], wanted)
         at = now or await connection.fetchval(sql["now"])
         claims = {row["grp"]: row for row in await connection.fetch(sql["claim_stats"], at, wanted)}
+        delayed = await delayed_of(connection, sql, wanted, at)
     upcoming = {row["number"]: row["next"] for row in queues}
     by_queue: dict[int, list[GroupStats]] = {number: [] for number in upcoming}
     for row in groups:
         if row["queue"] in upcoming:
-            group = group_stats_of_row(row, upcoming[row["queue"]], claims.get(row["number"]))
+            late = count_delayed(delayed.get(row["number"], ()), at)
+            group = group_stats_of_row(row, upcoming[row["queue"]], claims.get(row["number"]), late)
             by_queue[row["queue"]].append(group)
     return Stats(
         at,

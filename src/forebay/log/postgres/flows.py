@@ -6,7 +6,9 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forebay.log.claiming import unknown_group
+from forebay.log.delays import delayed_flows
 from forebay.log.flows import FlowGroup, FlowTally, Returned
+from forebay.log.postgres.counting import delayed_of
 from forebay.log.postgres.writing import from_bits
 from forebay.log.values import FlowCount, Group
 from forebay.model import SEQUENCE_MAX, pack
@@ -26,6 +28,9 @@ async def flows(database: Database, sql: Mapping[str, str], group: Group, now: i
             if not tally.add_group(found):
                 body = await connection.fetchval(sql["body"], found.cut, found.oldest_at)
                 tally.add_body(body, found.unclaimed, found.oldest_at)
+        at: int = now or await connection.fetchval(sql["now"])
+        delayed = await delayed_of(connection, sql, [group.queue], at, every=True)
+        tally.hold_back(delayed_flows(delayed.get(group.number, ()), at))
         alone: list[int] = []
         for column, count, since, token in await connection.fetch(sql["returned_flows"], group.number, now):
             if token is None:

@@ -35,13 +35,15 @@ def claim_of_row(group: int, row: asyncpg.Record) -> Claim:
     )  # fmt: skip
 
 
-def group_stats_of_row(row: asyncpg.Record, upcoming: int, claims: asyncpg.Record | None) -> GroupStats:
+def group_stats_of_row(
+    row: asyncpg.Record, upcoming: int, claims: asyncpg.Record | None, delayed: int
+) -> GroupStats:
     """A group's counters and open claims; `upcoming` is the queue's next sequence number."""
     accepted = row["earlier"] + upcoming - row["start"]
     return GroupStats(
         group=group_of_row(row),
         accepted=accepted,
-        ready=accepted - row["claimed"] - row["skipped"],
+        ready=accepted - row["claimed"] - row["skipped"] - delayed,
         held=claims["held"] if claims else 0,
         deferred=claims["deferred"] if claims else 0,
         done=row["done"],
@@ -51,4 +53,5 @@ def group_stats_of_row(row: asyncpg.Record, upcoming: int, claims: asyncpg.Recor
         corrupt=row["corrupt"],
         handed=claims["handed"] if claims else 0,
         due=claims["due"] if claims else 0,
+        delayed=delayed,
     )

@@ -18,10 +18,11 @@ from uuid import UUID
 import msgspec
 
 from forebay.log.claiming import nothing_staged
+from forebay.log.delays import Delays
 from forebay.log.intake import Answer, Intake, resolve
 from forebay.log.postgres.records import write_records
 from forebay.log.postgres.rows import queue_of_row
-from forebay.log.postgres.writing import ID_SKEW_US, digests_column, ids_between
+from forebay.log.postgres.writing import ID_SKEW_US, add_delayed, digests_column, ids_between
 from forebay.log.registry import unknown_queue
 from forebay.log.values import Append, Appended, Queue, Receipt, Record
 from forebay.model import SEQUENCE_MAX, Limits, Rejected, Unavailable, decode, pack
@@ -35,6 +36,10 @@ UNSTAGED_ROWS: Final = 500
 """How many blocks of a stage one statement removes."""
 TRIES: Final = 5
 """How often a publish begins anew, when others change its queues or write its blocks meanwhile."""
+
+
+_encode_delays: Final = msgspec.msgpack.Encoder().encode
+_decode_delays: Final = msgspec.msgpack.Decoder(Delays).decode
 
 
 class _Overtaken(Exception):  # noqa: N818 - a signal that rolls the transaction back, not an error
@@ -107,6 +112,12 @@ class Offer:
         """What stands for its transaction ids; nothing in it where they don't count at present."""
         return (digests_column(self.intake) or b"") if self._named else None
 
+    @property
+    def delays(self) -> bytes | None:
+        """Its start times, but for duplicates; nothing where it has none."""
+        delays = self.intake.delays
+        return None if delays is None else _encode_delays(delays)
+
 
 async def stage(
     connection: Connection, sql: Mapping[str, str], name: str, offers: Sequence[Offer], now: int | None
@@ -123,6 +134,7 @@ async def stage(
         [offer.intake.partition for offer in offers],
         [offer.intake.flows for offer in offers],
         [offer.digests for offer in offers],
+        [offer.delays for offer in offers],
     )
 
 
@@ -267,7 +279,8 @@ class _Publication:
     async def _describe(self, piece: _Piece, offer: Offer) -> None:
         digests = offer.digests
         piece.digests = None if digests is None else len(digests)
-        columns = (len(offer.intake.block), offer.intake.partition, offer.intake.flows, digests)
+        intake = offer.intake
+        columns = (len(intake.block), intake.partition, intake.flows, digests, offer.delays)
         await self._connection.execute(self._sql["describe_staged"], self._name, piece.uuid, *columns)
 
     # While others wait
@@ -343,10 +356,23 @@ class _Publication:
         columns = ([p.uuid for p in pieces], [p.first for p in pieces], [p.left for p in pieces])
         dropped = [p.dropped for p in pieces]
         await self._connection.execute(self._sql["publish_receipts"], now, *columns, dropped)
+        await self._add_delayed(kept, now)
         if named := [p for p in kept if p.digests]:
             firsts = ([p.uuid for p in named], [p.first for p in named])
             accepted = [self._accepted_at(p, now) for p in named]
             await self._connection.execute(self._sql["publish_digests"], self._name, now, *firsts, accepted)
+
+    async def _add_delayed(self, kept: Sequence[_Piece], now: int) -> None:
+        uuids = [piece.uuid for piece in kept]
+        rows = await self._connection.fetch(self._sql["staged_delays"], self._name, uuids)
+        found = {row["id"]: _decode_delays(row["delays"]) for row in rows}
+        late = [
+            (p.queue, p.left, p.partition, p.first + p.left - 1, found[p.uuid])
+            for p in kept
+            if p.uuid in found
+        ]
+        if late:
+            await add_delayed(self._connection, late, now)
 
     def _answers(self, pieces: Sequence[_Piece], known: Mapping[bytes, Answer]) -> list[Appended]:
         answers = {piece.id: Answer(piece.first, piece.left, dropped=piece.dropped) for piece in pieces}

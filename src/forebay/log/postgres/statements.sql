@@ -638,10 +638,47 @@ SELECT grp,
 FROM forebay.consumer_group AS g JOIN forebay.claim AS c ON c.grp = g.number
 WHERE g.queue = ANY ($2::int[]) GROUP BY grp
 
+-- name: add_delayed
+INSERT INTO forebay.delayed (queue, latest, last, count, earliest, delayed, partition, starts)
+SELECT u.* FROM unnest(
+    $2::int[], $3::bigint[], $4::bigint[], $5::int[], $6::bigint[], $7::int[], $8::text[], $9::bytea[]
+) AS u (queue, latest, last, count, earliest, delayed, partition, starts)
+WHERE u.latest > coalesce($1, forebay.now_us())
+
+-- name: trim_delayed
+DELETE FROM forebay.delayed WHERE latest <= $1
+
+-- name: delayed_stats
+-- What groups of queues $2 have at $1 that is delayed: whole blocks of which all start times are to come together,
+-- unless $3; others by their start times.
+SELECT b.grp, coalesce(sum(b.delayed) FILTER (WHERE b.is_whole), max(b.count))::bigint AS count, count(*)::int AS blocks,
+    CASE WHEN NOT b.is_whole THEN greatest(0, b.position - (b.last - b.count + 1))::int END AS begin,
+    CASE WHEN NOT b.is_whole THEN b.starts END AS starts
+FROM (
+    SELECT g.number AS grp, d.*, p.position,
+        NOT $3 AND d.earliest > $1 AND p.position <= d.last - d.count + 1 AS is_whole
+    FROM forebay.queue AS q
+    JOIN forebay.delayed AS d ON d.queue = q.number AND d.latest > $1
+    JOIN forebay.consumer_group AS g ON g.queue = q.number
+    CROSS JOIN LATERAL (
+        SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+    ) AS c
+    LEFT JOIN forebay.lane AS l ON l.grp = g.number AND l.partition = d.partition
+    CROSS JOIN LATERAL (
+        SELECT CASE WHEN q.ordered THEN coalesce(l.position, q.number::bigint << 45 | g.start)
+            ELSE q.number::bigint << 45 | c.position END AS position
+    ) AS p
+    WHERE q.number = ANY ($2::int[]) AND NOT q.deleted
+        AND d.last >= greatest(p.position, q.number::bigint << 45 | q.floor)
+) AS b
+GROUP BY 1, 4, 5, CASE WHEN NOT b.is_whole THEN b.count END
+
 -- name: stage
-INSERT INTO forebay.staged (stage, staged_at, id, queue, body, count, partition, flows, digests)
+INSERT INTO forebay.staged (stage, staged_at, id, queue, body, count, partition, flows, digests, delays)
 SELECT $1, coalesce($2, forebay.now_us()), s.*
-FROM unnest($3::uuid[], $4::int[], $5::bytea[], $6::int[], $7::text[], $8::bytea[], $9::bytea[]) AS s
+FROM unnest(
+    $3::uuid[], $4::int[], $5::bytea[], $6::int[], $7::text[], $8::bytea[], $9::bytea[], $10::bytea[]
+) AS s
 ON CONFLICT DO NOTHING
 
 -- name: lock_stage
@@ -657,7 +694,11 @@ FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uuid[]) FOR UPDATE
 SELECT body FROM forebay.staged WHERE stage = $1 AND id = $2
 
 -- name: describe_staged
-UPDATE forebay.staged SET count = $3, partition = $4, flows = $5, digests = $6 WHERE stage = $1 AND id = $2
+UPDATE forebay.staged SET count = $3, partition = $4, flows = $5, digests = $6, delays = $7
+WHERE stage = $1 AND id = $2
+
+-- name: staged_delays
+SELECT id, delays FROM forebay.staged WHERE stage = $1 AND id = ANY ($2::uuid[]) AND delays IS NOT NULL
 
 -- name: publishing_queues
 SELECT q.number, q.name, q.settings, q.created_at, h.next, greatest(h.appended_at, $2) AS at,

@@ -55,6 +55,7 @@ async def trim(
         await connection.execute(sql["drop_stages"], at - remember_us)
         await connection.execute(sql["drop_owners"], at - remember_us)
         await connection.execute(sql["trim_letters"], at - remember_us)
+        await connection.execute(sql["trim_delayed"], at)
     expired = await records.trim(database, sql, at)
     return Trimmed(blocks=dropped["block"], receipts=dropped["receipt"], postponed=postponed, records=expired)
 

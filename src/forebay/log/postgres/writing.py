@@ -14,9 +14,12 @@ from uuid import UUID
 from asyncpg import BitString, PostgresError
 
 from forebay.log.claiming import encode_outcome
+from forebay.log.delays import Delays
 from forebay.log.groupcommit import Item, Result, is_whole, write_whole
 from forebay.log.intake import Answer, Intake
+from forebay.log.postgres.database import PACKAGE
 from forebay.log.registry import unknown_queue
+from forebay.log.sqlfile import load_statements
 from forebay.log.values import Mark, Settlement, dead_letter_body
 from forebay.model import Rejected, bitmap, id_time, mint
 
@@ -48,6 +51,7 @@ _WRITES: Final = {
     for settlements in (False, True)
 }
 MARK: Final = "SELECT forebay.mark($1, $2, $3, $4)"
+ADD_DELAYED: Final = load_statements(PACKAGE)["add_delayed"]
 
 _NO_DIGEST: Final = bytes(16)
 _MIRROR: Final = bytes(int(f"{byte:08b}"[::-1], 2) for byte in range(256))
@@ -99,14 +103,47 @@ async def write(
             [n for _, n, _ in settlements],
             *_settlement_columns([s for _, _, s in settlements]),
         )
+    delays = {place: found for place, (_, _, i) in enumerate(appends) if (found := i.delays) is not None}
+    call = _WRITES[bool(appends), bool(settlers)]
     try:
-        rows = await connection.fetch(_WRITES[bool(appends), bool(settlers)], *arguments)
+        if not delays:
+            rows = await connection.fetch(call, *arguments)
+        else:
+            async with connection.transaction():
+                rows = await connection.fetch(call, *arguments)
+                written = [row for row in rows if row["kind"] == "appended" and row["count"]]
+                late = [
+                    (appends[row["ord"]][2], delays[row["ord"]], row["first"] + row["count"] - 1)
+                    for row in written
+                    if row["ord"] in delays
+                ]
+                await add_delayed(
+                    connection, [(i.queue, len(i.block), i.partition, last, d) for i, d, last in late], now
+                )
     except PostgresError as error:
         if error.sqlstate == "FB400":
             raise Rejected(str(error), hint="check the clock of the machine that minted it") from error
         raise
     conflicts = {items[i].id: late for i, late in zip(settlers, _conflicts(settlers, rows), strict=True)}
     return _results(items, appends, conflicts, rows)
+
+
+async def add_delayed(
+    connection: Connection, blocks: Sequence[tuple[int, int, str | None, int, Delays]], now: int | None
+) -> None:
+    """Write down start times: queue, count, partition, last message and delays of each block."""
+    await connection.execute(
+        ADD_DELAYED,
+        now,
+        [queue for queue, *_ in blocks],
+        [delays.latest for *_, delays in blocks],
+        [last for *_, last, _ in blocks],
+        [count for _, count, *_ in blocks],
+        [delays.earliest for *_, delays in blocks],
+        [delays.count for *_, delays in blocks],
+        [partition for _, _, partition, *_ in blocks],
+        [delays.starts for *_, delays in blocks],
+    )
 
 
 async def append_all(connection: Connection, intakes: Sequence[Intake], now: int | None) -> None:

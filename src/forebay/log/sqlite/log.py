@@ -467,6 +467,7 @@ class SqliteLog:
             receipts, more = receipts + piece.removed, piece.more
         await self._repeat(lambda tx: staging.sweep_stages(tx, now - self._remember))
         await self._repeat(lambda tx: upkeep.trim_letters(tx, now - self._remember))
+        await self._repeat(lambda tx: upkeep.trim_delayed(tx, now))
         await self._write(lambda tx: tx.run("trim_owners", now - self._remember))
         expired = await self._trim_records(now)
         writer = self._open(self._writer)

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 from forebay.log.claiming import Space, decode_outcome
+from forebay.log.delays import DelayedBlocks, count_delayed, delayed_flows
 from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.sqlite.catalogue import (
     GroupRow,
@@ -78,7 +79,8 @@ def flows(tx: Transaction, group: Group, now: int) -> list[FlowCount]:
     """Count what a group has not claimed, or what came back, by flow; read what it has claimed in part."""
     state, tally = live_group(tx, group), FlowTally()
     end = end_id(group.queue)
-    if live_queue(tx, group.queue).queue.settings.ordered:
+    held = live_queue(tx, group.queue)
+    if held.queue.settings.ordered:
         rows = tx.rows("lane_flows", group.number, state.start_id, state.position_id, end)
     else:
         rows = tx.rows("flows", state.position_id, end)
@@ -87,6 +89,7 @@ def flows(tx: Transaction, group: Group, now: int) -> list[FlowCount]:
             block = tx.row("block", found.cut)
             assert block is not None, "a block that was there a moment ago"
             tally.add_body(block[-1], found.unclaimed, found.oldest_at)
+    tally.hold_back(delayed_flows(_delayed(tx, held, state, now, every=True), now))
     for column, count, since, alone in list(tx.rows("returned_flows", group.number, now)):
         if alone is None:
             tally.add_alike(column, count, since)
@@ -182,10 +185,11 @@ def stats(tx: Transaction, queues: Sequence[QueueRow], now: int, *, every: bool)
         for number, done_bits, handed_bits in tx.rows("handed_claims", *span):
             out = bitmap.count(bitmap.minus(handed_bits, done_bits or b""))
             handed[number] = handed.get(number, 0) + out
-        for number, queue, name, start, sought, *counts in tx.rows("group_counts", *span):
+        for number, queue, name, start, sought, position, *counts in list(tx.rows("group_counts", *span)):
             if (held := by_number.get(queue)) is not None:
                 group = Group(number, queue, name, start, sought)
-                groups[queue].append(_group_stats(held, group, counts, open_claims, handed))
+                delayed = count_delayed(_delayed(tx, held, GroupRow(group, position), now), now)
+                groups[queue].append(_group_stats(held, group, counts, open_claims, handed, delayed=delayed))
     return Stats(
         now,
         [
@@ -201,6 +205,8 @@ def _group_stats(
     counts: Sequence[int],
     open_claims: dict[tuple[int, bool], tuple[int, int]],
     handed: dict[int, int],
+    *,
+    delayed: int,
 ) -> GroupStats:
     earlier, claimed, skipped, done, dead, purged, expired, corrupt = counts
     accepted = earlier + held.next - group.start
@@ -208,7 +214,7 @@ def _group_stats(
     return GroupStats(
         group=group,
         accepted=accepted,
-        ready=accepted - claimed - skipped,
+        ready=accepted - claimed - skipped - delayed,
         held=open_claims.get((group.number, True), (0, 0))[0],
         deferred=deferred,
         done=done,
@@ -218,4 +224,17 @@ def _group_stats(
         corrupt=corrupt,
         handed=handed.get(group.number, 0),
         due=due,
+        delayed=delayed,
     )
+
+
+def _delayed(
+    tx: Transaction, held: QueueRow, state: GroupRow, now: int, *, every: bool = False
+) -> list[DelayedBlocks]:
+    """Return what is known of blocks of which a group has something that is delayed."""
+    ordered = held.queue.settings.ordered
+    position = state.start_id if ordered else state.position_id
+    rows = tx.rows(
+        "delayed", state.group.number, held.queue.number, now, position, held.floor_id, ordered, every
+    )
+    return [DelayedBlocks(*row) for row in rows]

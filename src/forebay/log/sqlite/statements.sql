@@ -611,8 +611,36 @@ FROM quarantine WHERE first BETWEEN ?1 AND ?2 ORDER BY first
 
 -- name: group_counts
 SELECT
-    number, queue, name, start, sought, earlier, claimed, skipped, done, dead, purged, expired, corrupt
+    number, queue, name, start, sought, position, earlier, claimed, skipped, done, dead, purged, expired, corrupt
 FROM consumer_group WHERE queue BETWEEN ?1 AND ?2 AND name IS NOT NULL ORDER BY number
+
+-- Start times
+
+-- name: add_delayed
+INSERT INTO delayed (queue, latest, last, count, earliest, delayed, partition, starts)
+VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7, ?8)
+
+-- name: trim_delayed
+DELETE FROM delayed WHERE number IN (SELECT number FROM delayed WHERE latest <= ?1 LIMIT ?2)
+
+-- name: delayed
+-- Of queue ?2 for group ?1 at ?3: whole blocks of which all start times are to come together, unless ?7; others by
+-- their start times. Nothing before ?4 is unclaimed (in an ordered queue, ?6: of a lane that it has not claimed
+-- from), and nothing before ?5 is kept.
+SELECT
+    coalesce(sum(delayed) FILTER (WHERE is_whole), max(count)), count(*),
+    CASE WHEN NOT is_whole THEN max(0, position - (last - count + 1)) END AS begin,
+    CASE WHEN NOT is_whole THEN starts END AS starts
+FROM (
+    SELECT *, NOT ?7 AND earliest > ?3 AND position <= last - count + 1 AS is_whole
+    FROM (
+        SELECT d.*, CASE WHEN ?6 THEN coalesce((
+            SELECT l.position FROM lane AS l WHERE l.group_number = ?1 AND l.partition = d.partition
+        ), ?4) ELSE ?4 END AS position
+        FROM delayed AS d WHERE d.queue = ?2 AND d.latest > ?3
+    ) WHERE last >= max(position, ?5)
+)
+GROUP BY 3, 4, CASE WHEN NOT is_whole THEN count END
 
 -- Flows: blocks with equal ones together, a block that was claimed in part alone
 

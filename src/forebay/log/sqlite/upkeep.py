@@ -192,6 +192,11 @@ def trim_receipts(tx: Transaction, before: int) -> Piece:
     return Piece(removed + settled, more=max(removed, settled) == TRIMMED_ROWS)
 
 
+def trim_delayed(tx: Transaction, now: int) -> bool:
+    """Forget start times that are over."""
+    return tx.run("trim_delayed", now, TRIMMED_ROWS) == TRIMMED_ROWS
+
+
 def trim_letters(tx: Transaction, before: int) -> bool:
     """Forget letters that were purged, or redriven and finished, before a time."""
     return tx.run("trim_letters", before, TRIMMED_ROWS) == TRIMMED_ROWS

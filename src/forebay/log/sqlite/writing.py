@@ -141,6 +141,11 @@ class Flush:
                 "add_block", last, count, row.appended_at, len(intake.body), intake.id,
                 intake.partition, intake.flows, intake.body,
             )  # fmt: skip
+            if (delays := intake.delays) is not None and delays.latest > now:
+                tx.run(
+                    "add_delayed", intake.queue, delays.latest, last, count, delays.earliest, delays.count,
+                    intake.partition, delays.starts,
+                )  # fmt: skip
             if intake.digests is not None:
                 digests = [(d, first + i) for i, d in enumerate(intake.digests) if d is not None]
                 accepted_at = self._accepted(intake)

@@ -28,6 +28,7 @@ from forebay.log.claiming import (
     digests_of,
     recalled,
 )
+from forebay.log.delays import DelayedBlocks, count_delayed, delayed_flows
 from forebay.log.finding import OUTCOMES_MAX, is_about
 from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.groupcommit import GroupCommit, Item, Result
@@ -501,11 +502,14 @@ class TarantoolLog:
 
     async def flows(self, group: Group) -> list[FlowCount]:
         tally = FlowTally()
-        unclaimed_rows, returned_rows = await self._of(group, "flows", group.number, self._now())
+        unclaimed_rows, returned_rows, delayed, now = await self._of(
+            group, "flows", group.number, self._now()
+        )
         for flows, blocks, unclaimed, oldest_at, cut, body in unclaimed_rows:
             column = None if flows is None else raw(flows)
             if not tally.add_group(FlowGroup(column, blocks, unclaimed, oldest_at, cut)):
                 tally.add_body(raw(body), unclaimed, oldest_at)
+        tally.hold_back(delayed_flows(_delayed_blocks(delayed), now))
         for flows, remaining, since, key, is_letter, begin, count, done, body in returned_rows:
             if key is None:
                 tally.add_alike(None if flows is None else raw(flows), remaining, since)
@@ -542,7 +546,7 @@ class TarantoolLog:
     ) -> Stats:
         check_queues(numbers, after, limit)
         at, rows = await self._server.call("stats", self._now(), _listed(numbers), after, limit)
-        return Stats(at, [_queue_stats(queue, groups) for queue, groups in rows])
+        return Stats(at, [_queue_stats(queue, groups, at) for queue, groups in rows])
 
     # Dead letters
 
@@ -622,6 +626,7 @@ class TarantoolLog:
         receipts = await self._count("trim_receipts", self._remember_us, now)
         await self._repeat("sweep_stages", self._remember_us, now)
         await self._repeat("trim_letters", self._remember_us, now)
+        await self._repeat("trim_delayed", now)
         await self._server.call("trim_owners", self._remember_us, now)
         expired = await self._count("trim_records", now)
         return Trimmed(blocks=blocks, receipts=receipts, records=expired)
@@ -695,10 +700,17 @@ def _about(standing: Standing, message_id: int) -> Standing:
     return msgspec.structs.replace(standing, outcomes=outcomes[::-1])
 
 
-def _queue_stats(row: Row, groups: list[Row]) -> QueueStats:
+def _queue_stats(row: Row, groups: list[Row], now: int) -> QueueStats:
     upcoming, floor = row[4], row[5]
-    counted = [group_stats_of_row(group, upcoming, counts) for group, counts in groups]
+    counted = []
+    for group, counts, (whole, others) in groups:
+        delayed = whole + count_delayed(_delayed_blocks(others), now)
+        counted.append(group_stats_of_row(group, upcoming, counts, delayed))
     return QueueStats(queue=queue_of_row(row), next=upcoming, floor=floor, groups=counted)
+
+
+def _delayed_blocks(rows: Sequence[Row]) -> list[DelayedBlocks]:
+    return [DelayedBlocks(count, blocks, begin, raw(starts)) for count, blocks, begin, starts in rows]
 
 
 def _json(settings: QueueSettings) -> bytes:

@@ -123,7 +123,7 @@ def standing_of_row(row: Row) -> Standing:
     )
 
 
-def group_stats_of_row(row: Row, upcoming: int, counts: Row) -> GroupStats:
+def group_stats_of_row(row: Row, upcoming: int, counts: Row, delayed: int) -> GroupStats:
     """A group's counters and open claims; `upcoming` is the queue's next sequence number."""
     group = group_of_row(row)
     earlier, claimed, skipped, done, dead, purged, expired, corrupt = row[6:]
@@ -132,7 +132,7 @@ def group_stats_of_row(row: Row, upcoming: int, counts: Row) -> GroupStats:
     return GroupStats(
         group=group,
         accepted=accepted,
-        ready=accepted - claimed - skipped,
+        ready=accepted - claimed - skipped - delayed,
         held=held,
         deferred=deferred,
         done=done,
@@ -142,4 +142,5 @@ def group_stats_of_row(row: Row, upcoming: int, counts: Row) -> GroupStats:
         corrupt=corrupt,
         handed=handed,
         due=due,
+        delayed=delayed,
     )

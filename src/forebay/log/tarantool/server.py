@@ -29,7 +29,7 @@ from forebay.model import Full, Misconfigured, TooLarge, Unavailable
 
 PACKAGE: Final = "forebay.log.tarantool"
 PORT: Final = 3301
-SCHEMA: Final = 1
+SCHEMA: Final = 2
 """The version of the spaces in `spaces.lua`."""
 CONNECT_SECONDS: Final = 5.0
 """How long a connection may take to be made: a server that swallows the attempt is tried again."""

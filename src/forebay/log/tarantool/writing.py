@@ -130,6 +130,7 @@ def _append(intake: Intake) -> dict[str, Any]:
         "digests": None if intake.digests is None else b"".join(d or _NO_DIGEST for d in intake.digests),
         "accepted_at": intake.accepted_at,
         "flows": intake.flows,
+        "delays": None if (d := intake.delays) is None else [d.earliest, d.latest, d.count, d.starts],
         "ordered": intake.settings.ordered,
         "dedupes": intake.settings.dedupe_seconds > 0,
     }

@@ -126,9 +126,9 @@ def mark_of(stats: QueueStats, books: GroupStats) -> int | None:
     """
     if books.held or books.deferred:
         return None
-    if not books.ready:
+    if not books.unclaimed:
         return stats.next
-    return None if stats.queue.settings.ordered else stats.next - books.ready
+    return None if stats.queue.settings.ordered else stats.next - books.unclaimed
 
 
 def _first_open(face: Face, groups: Sequence[Group], page: Sequence[StoredBlock]) -> int | None:

@@ -116,7 +116,7 @@ def tend(around: Surroundings, spec: PipelineSpec) -> dict[str, int]:
     for flow in spec.flows:
         if isinstance(flow.source, QueueSource) and (flow.source.queue, flow.source.group) in groups:
             queue, books = groups[flow.source.queue, flow.source.group]
-            found[flow.name] = books.ready
+            found[flow.name] = books.unclaimed
             if books.due or books.held:
                 found[flow.name] += face(push_again(face.log, queue, books.group, flow.name))
     return found

@@ -28,7 +28,7 @@ class Books:
         self.is_asked.set()
         waiting = self.waiting
         await self.may_answer.wait()
-        group = type("Group", (), {"ready": waiting, "held": 0, "deferred": 0})
+        group = type("Group", (), {"unclaimed": waiting, "held": 0, "deferred": 0})
         found = type("Found", (), {"queue": QUEUE, "groups": [group]})
         return type("Stats", (), {"queues": [found]})
 

@@ -135,9 +135,31 @@ local function count_returned(group, now)
     return rows
 end
 
+-- What a group has that is delayed: how much of whole blocks of which all start times are to come, unless `every`;
+-- and count, first unclaimed offset and start times of others.
+function log.delayed_rows(queue, group, now, every)
+    local whole, rows = 0, {}
+    for _, row in space.delayed:pairs({queue.number, now}, {iterator = 'GT'}) do
+        if row.queue ~= queue.number then
+            break
+        end
+        local position = queue.ordered and log.lane_position(group, row.partition) or group.position
+        if tonumber(row.latest) > tonumber(now) and row.last >= math.max(position, queue.floor) then
+            local begin = position - (row.last - row.count + 1)
+            if not every and begin <= 0 and tonumber(row.earliest) > tonumber(now) then
+                whole = whole + row.delayed
+            else
+                table.insert(rows, {row.count, 1, math.max(0, begin), row.starts})
+            end
+        end
+    end
+    return {whole, rows}
+end
+
 log.verb('flows', function(group_number, now)
     local group, count = log.live_group(group_number), new_count()
-    local ordered = log.live_queue(group.queue).ordered
+    local queue = log.live_queue(group.queue)
+    local ordered = queue.ordered
     if ordered then
         count_lanes(group, count)
     end
@@ -150,7 +172,8 @@ log.verb('flows', function(group_number, now)
             count.add(block, position)
         end
     end
-    return {count.rows, count_returned(group, log.now(now))}
+    now = log.now(now)
+    return {count.rows, count_returned(group, now), log.delayed_rows(queue, group, now, true)[2], now}
 end)
 
 -- Partitions
@@ -274,7 +297,7 @@ log.verb('stats', function(now, numbers, after, limit)
     for i, queue in ipairs(log.chosen_queues(numbers, after, limit)) do
         local groups = {}
         for j, group in ipairs(log.groups_of(queue.number)) do
-            groups[j] = {group.row, open_counts(group, now)}
+            groups[j] = {group.row, open_counts(group, now), log.delayed_rows(queue, group, now, false)}
         end
         queues[i] = {queue, groups}
     end

@@ -66,6 +66,12 @@ local spaces = {
         'group integer', 'block_last integer', 'number integer', 'at integer', 'first integer', 'count integer',
         'body string',
     }, {{'primary', 'group', 'block_last', 'number'}}},
+    -- Start times of blocks of which something is to come later; a row goes once `latest` is over. `starts`: see
+    -- forebay.log.delays.
+    {'delayed', {
+        'queue integer', 'latest integer', 'last integer', 'count integer', 'earliest integer', 'delayed integer',
+        'partition string ?', 'starts string',
+    }, {{'primary', 'queue', 'latest', 'last'}, {'latest', 'latest'}}},
     {'owner', {'name string', 'beat_at integer'}, {{'primary', 'name'}, {'beat', 'beat_at'}}},
     -- A stage that is forgotten has no name, and goes once its blocks are gone.
     {'stage', {'number integer', 'name string ?', 'at integer'}, {{'primary', 'number'}, {'name', 'name'}, {'at', 'at'}}},
@@ -106,8 +112,9 @@ local function create(name, fields, indexes)
     end
 end
 
--- The version is written last: a server that dies before goes on from where it was.
-if log.schema == 0 then
+-- What is missing is made: all of it, or what came with a later version. The version is written last: a server
+-- that dies before goes on from where it was.
+if log.schema < log.schema_known then
     for _, definition in ipairs(spaces) do
         create(unpack(definition))
     end

@@ -235,6 +235,19 @@ local function trim_old(name, before)
     return removed
 end
 
+-- Forget start times that are over; whether there may be more.
+log.verb('trim_delayed', function(now)
+    now = tonumber(log.now(now))
+    local rows = space.delayed.index.latest:select({}, {limit = TRIMMED_ROWS})
+    for _, row in ipairs(rows) do
+        if tonumber(row.latest) > now then
+            return false
+        end
+        space.delayed:delete({row.queue, row.latest, row.last})
+    end
+    return #rows == TRIMMED_ROWS
+end)
+
 log.verb('trim_receipts', function(remember_us, now)
     local before = tonumber(log.now(now)) - remember_us
     local receipts, settled = trim_old('receipt', before), trim_old('settled', before)

@@ -149,6 +149,12 @@ local function add(flush, append)
             append.queue, queue.next - 1, count, queue.appended_at, #body, append.id, append.partition,
             append.flows, body,
         })
+        if append.delays ~= nil and tonumber(append.delays[2]) > tonumber(flush.now) then
+            local earliest, latest, delayed, starts = unpack(append.delays)
+            space.delayed:insert({
+                append.queue, latest, queue.next - 1, count, earliest, delayed, append.partition, starts,
+            })
+        end
         if append.digests ~= nil then
             add_digests(flush, append, first, queue.next - 1)
         end
