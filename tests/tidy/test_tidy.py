@@ -26,6 +26,7 @@ LONG_REASON = "long because"
 # Files whose tests may sleep, each with its reason. A test waits for a signal, not for time.
 SLEEPS_ALLOWED: dict[str, str] = {
     "tests/chaos/producers.py": "producers that pause between pushes, and before they push again",
+    "tests/chaos/servers_race.py": "producers and workers that take their time; faults find them at work",
     "tests/chaos/test_outage_workers.py": "workers that take their time, so that outages find them at work",
     "tests/chaos/store_server.py": "workers that take their time, so that kills find them at work",
     "tests/unit/failover/outage.py": "a log that takes its time, so that pushes come while it writes",
