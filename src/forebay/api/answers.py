@@ -38,10 +38,12 @@ class Answer:
         self.headers = headers
         self.media = media
 
-    def encoded(self, *, packed: bool) -> tuple[bytes, str]:
-        """The body, and what it is."""
+    def encode(self, *, packed: bool) -> None:
+        """Make the value the body, and let go of what it was made from."""
         if self.media is not None:
-            return self.value, self.media
+            return
         if packed:
-            return encode_msgpack(self.value), MSGPACK
-        return encode_json(self.value if self.form is None else self.form(self.value)), JSON
+            self.value, self.media = encode_msgpack(self.value), MSGPACK
+        else:
+            self.value = encode_json(self.value if self.form is None else self.form(self.value))
+            self.media = JSON

@@ -21,6 +21,7 @@ from forebay.api.calls import Call
 from forebay.api.context import Context
 from forebay.api.queen.faults import ANY_ORIGIN, fault, is_foreign, preflight
 from forebay.api.routing import Route, Router, WrongMethod
+from forebay.api.unread import SMALL_BYTES
 from forebay.model import Corrupt, ForebayError, Rejected, Unavailable
 from forebay.wire.media import PROBLEM
 from forebay.wire.problems import Problem, problem_of
@@ -62,6 +63,7 @@ class Application:
                 if not self.context.draining.is_set():
                     raise
                 answer = self._problem(call, _stopped())
+            seconds = perf_counter() - began  # without what the client takes to read it
             await self._send(call, answer, send)
         except Gone:
             self.context.counters.refused["client left"] += 1
@@ -69,10 +71,11 @@ class Application:
         except Exception:
             logger.exception("%s %s failed", scope["method"], _path_of(call), extra={"request_id": call.id})
             answer = Answer(encode_json(_unexpected(call.id)), status=500, media=PROBLEM)
+            seconds = perf_counter() - began
             await self._send(call, answer, send)
         finally:
             call.release()
-        self._count(call, answer.status, perf_counter() - began)
+        self._count(call, answer.status, seconds)
 
     async def _run(self, call: Call) -> Answer:
         context, scope = self.context, call.scope
@@ -87,7 +90,10 @@ class Application:
             raise Rejected("there is a query, but this path takes none", hint="leave it out")
         call.deadline = context.deadlines.begin()
         try:
-            return await call.route.run(call)
+            if not call.route.bulk:
+                return self._made(call, await call.route.run(call))
+            async with call.reading():
+                return self._made(call, await call.route.run(call))
         except asyncio.CancelledError as error:
             if not call.deadline.explains(error):
                 raise
@@ -95,8 +101,22 @@ class Application:
         finally:
             context.deadlines.finish(call.deadline)
 
+    def _made(self, call: Call, answer: Answer) -> Answer:
+        """The answer, encoded and counted; Unavailable where there is no room for it and nothing was changed.
+
+        Reads are looked at here once more, since others were answered meanwhile; takes do it themselves.
+        """
+        answer.encode(packed=answer.media is None and call.packed)
+        size = 0 if answer.value is None else len(answer.value)
+        if call.route.scope == "read":
+            call.claim_room(size)
+        else:
+            call.hold(size if size > SMALL_BYTES else 0)
+        return answer
+
     async def _send(self, call: Call, answer: Answer, send: Send) -> None:
-        body, media = answer.encoded(packed=answer.media is None and call.packed)
+        answer.encode(packed=answer.media is None and call.packed)
+        body, media = answer.value, answer.media
         headers: list[Header] = [(b"x-request-id", call.id.encode("latin-1")), *answer.headers]
         if is_foreign(call.scope["raw_path"]):
             headers += ANY_ORIGIN

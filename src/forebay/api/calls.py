@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from forebay.api.bodies import Budget, Receive, Unpacker, Unsupported, pieces, read_body, too_large
+from forebay.api.bodies import Budget, Gone, Receive, Unpacker, Unsupported, pieces, read_body, too_large
 from forebay.api.deadlines import Deadline
 from forebay.api.decoding import decode_json, decode_msgpack, decode_query, field_names
 from forebay.api.keys import ANYONE, Key
 from forebay.api.routing import Route
+from forebay.api.unread import SMALL_BYTES
 from forebay.wire.media import JSON, MSGPACK_NAMES
 
 if TYPE_CHECKING:
@@ -30,6 +32,7 @@ class Call:
 
     __slots__ = (
         "_budgeted",
+        "_held",
         "accepted",
         "body_is_read",
         "context",
@@ -55,6 +58,7 @@ class Call:
         """Messages of a stream that are durable, whatever becomes of the rest."""
         self.deadline: Deadline
         self._budgeted = 0
+        self._held = 0
 
     def header(self, name: bytes) -> str | None:
         """A header by its name in lower case."""
@@ -163,8 +167,43 @@ class Call:
         """Count what else a body became, until the call is over."""
         self._take(size)
 
+    # The answer
+
+    def check_room(self) -> None:
+        """Raise Unavailable while too many answers are unread for one that may be large."""
+        self.context.unread.check(self.key)
+
+    @asynccontextmanager
+    async def reading(self) -> AsyncIterator[None]:
+        """Load what changes nothing and may be large, when it is its turn and there is room for it."""
+        async with self.context.unread.reading(self.key):
+            if self.is_gone:
+                raise Gone
+            yield
+
+    def claim_room(self, size: int) -> None:
+        """Count an answer that will have about this size; Unavailable where there is no room for it."""
+        if size > SMALL_BYTES:
+            self.context.unread.check(self.key, size)
+            self.hold(size)
+
+    def hold(self, size: int) -> None:
+        """Count the answer by this size from now on, until the call is over."""
+        if size != self._held:
+            self.context.unread.hold(self.key, size - self._held)
+            self._held = size
+
+    @property
+    def is_gone(self) -> bool:
+        """Whether the client has left, as far as it is known."""
+        is_gone: Callable[[], bool] | None = self.scope.get("forebay.is_gone")
+        return is_gone is not None and is_gone()
+
     def release(self) -> None:
         """The call is over."""
+        if self._held:
+            self.context.unread.give_back(self.key, self._held)
+            self._held = 0
         if self._budgeted:
             self.context.budget.give(self._budgeted)
             self._budgeted = 0

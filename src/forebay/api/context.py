@@ -15,6 +15,7 @@ from forebay.api.gate import Gate
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.sealing import Seal
 from forebay.api.settings import ServerSettings
+from forebay.api.unread import UnreadAnswers
 from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
@@ -52,6 +53,7 @@ class Context:
         self.seal = seal
         """What encrypts the payloads of queues that want it; None when there is no key."""
         self.budget = Budget(self.settings.limits.pending_bytes_max)
+        self.unread = UnreadAnswers(self.settings.limits)
         self.counters = Counters(self)
         self.draining = asyncio.Event()
         """Set when the server is about to stop: nobody waits any longer."""

@@ -100,7 +100,8 @@ class Counters(Collector):
             seconds.add_metric([path], list(zip(bounds, totals, strict=True)), durations.sum)
         yield seconds
         yield _labelled("forebay_http_errors", "Problems answered, by kind.", "kind", self.errors)
-        yield _labelled("forebay_http_refused", "What was turned away, by reason.", "reason", self.refused)
+        refused = Counter({**self.refused, "unread answers": self._context.unread.refused})
+        yield _labelled("forebay_http_refused", "What was turned away, by reason.", "reason", refused)
         yield _labelled(
             "forebay_messages", "Messages that went through, by what was done.", "what", self.messages
         )
@@ -112,6 +113,7 @@ class Counters(Collector):
             "forebay_http_connections": ("Open connections.", self.connections),
             "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),
             "forebay_http_pending_bytes": ("Bodies being worked on.", self._context.budget.used),
+            "forebay_http_unread_bytes": ("Answers not read yet.", self._context.unread.bytes),
             "forebay_ready": ("Whether the store is open.", int(self._context.opened is not None)),
             "forebay_database_healthy": ("Whether pushes go to the log.", int(self._context.is_healthy)),
         }

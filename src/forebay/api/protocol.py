@@ -23,6 +23,7 @@ from forebay.api.answers import encode_json
 from forebay.api.counters import Counters
 from forebay.api.lingering import LingeringTransport
 from forebay.api.settings import ServerLimits
+from forebay.api.unread import SMALL_BYTES
 from forebay.wire.media import PROBLEM
 from forebay.wire.problems import TYPE, Problem
 
@@ -47,12 +48,14 @@ class BoundedProtocol(HttpToolsProtocol):
     _head_timer: asyncio.TimerHandle | None = None
     _write_timer: asyncio.TimerHandle | None = None
     _unread_bytes = 0
+    _unwritten_bytes = 0
     _refusal: tuple[HTTPStatus, str, str] | None = None
     _refusal_is_sent = False
     _running: Any = None
 
     def connection_made(self, transport: Any) -> None:
         """Count the connection, or turn it away."""
+        transport.set_write_buffer_limits(high=SMALL_BYTES)  # TLS would have eight times as much
         super().connection_made(LingeringTransport(transport, self._expects_more))  # type: ignore[arg-type]
         count = self.counters.connections = len(self.connections)
         most = self.limits.connections_max
@@ -97,6 +100,13 @@ class BoundedProtocol(HttpToolsProtocol):
         if self._in_head or not self._busy:
             self._start_timer()  # whatever it was, it has stopped the timer of an idle connection
 
+    def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's own may say so
+        """The client sends no more: an answer that is on its way still goes out, but over TLS."""
+        if not self._unwritten_bytes or self.scheme == "https":
+            return False
+        self._running.keep_alive = False
+        return True
+
     def on_message_begin(self) -> None:
         """A request begins: what doesn't come with its first bytes must come in time."""
         super().on_message_begin()
@@ -140,16 +150,20 @@ class BoundedProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._running = cycle
         cycle.scope["forebay.respond"] = self._respond
+        cycle.scope["forebay.is_gone"] = lambda: cycle.disconnected
         super()._start_asgi_task(cycle, app)
 
     async def _respond(self, status: int, head: bytes, body: bytes) -> None:
-        """Answer the request that is running: what two messages of ASGI would do, in one write."""
+        """Answer the request that is running: what two messages of ASGI would do, in one write.
+
+        A large body is written as its client reads it, so that the caller knows how long it is held.
+        """
         cycle = self._running
         if self.flow.write_paused and not cycle.disconnected:
             await self.flow.drain()
         if cycle.disconnected:
             return
-        cycle.response_started = cycle.response_complete = True
+        cycle.response_started = True
         cycle.waiting_for_100_continue = False
         date = self.server_state.default_headers
         parts = [STATUS_LINE[status], *(b"%b: %b\r\n" % header for header in date), head]
@@ -158,13 +172,45 @@ class BoundedProtocol(HttpToolsProtocol):
         elif not cycle.keep_alive:
             parts.append(b"connection: close\r\n")
         parts.append(b"\r\n")
-        if cycle.scope["method"] != "HEAD":
+        if cycle.scope["method"] == "HEAD":
+            body = b""
+        if len(body) <= SMALL_BYTES:
             parts.append(body)
         self.transport.write(b"".join(parts))
+        if len(body) > SMALL_BYTES and not await self._write(body, cycle):
+            return
+        cycle.response_complete = True
         cycle.message_event.set()
         if not cycle.keep_alive:
             self.transport.close()
         cycle.on_response()
+
+    async def _write(self, body: bytes, cycle: Any) -> bool:
+        """Write a body piece by piece; tell whether the client was there for all of it.
+
+        Over TLS a body that is written at once would leave no trace in what the transport says it holds.
+        """
+        self._unread_bytes += len(body)  # if the last answer is still watched, it is together with this one
+        self._unwritten_bytes = len(body)
+        try:
+            for begin in range(0, len(body), SMALL_BYTES):
+                if self.flow.write_paused and not cycle.disconnected:
+                    await self.flow.drain()
+                if cycle.disconnected or self.transport.is_closing():
+                    cycle.disconnected = True
+                    return False
+                # Copied, since a view would hold the whole body until its last piece is read.
+                self.transport.write(body[begin : begin + SMALL_BYTES])
+                self._unwritten_bytes = max(0, len(body) - begin - SMALL_BYTES)
+        except asyncio.CancelledError:  # the server has stopped, and waited long enough
+            cycle.disconnected = True
+            self.transport.abort()
+            return False
+        finally:
+            self._unwritten_bytes = 0
+        if not self.flow.write_paused and not self.transport.is_closing():
+            self._stop_write_timer()
+        return True
 
     def _expects_more(self) -> bool:
         """Whether the client may still be sending."""
@@ -214,9 +260,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._start_write_timer()
 
     def resume_writing(self) -> None:
-        """The client has read."""
+        """The client has read; while there is more for it, it is watched on."""
         super().resume_writing()
-        if not self.transport.is_closing():
+        if not self._unwritten_bytes and not self.transport.is_closing():
             self._stop_write_timer()
 
     def timeout_keep_alive_handler(self) -> None:
@@ -246,7 +292,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def _unread(self) -> None:
         """The client had its time to read: it has read enough, or it is cut off."""
         self._write_timer = None
-        if not self.transport.get_write_buffer_size():
+        if not self._unwritten_bytes and not self.transport.get_write_buffer_size():
             return
         enough = READ_BYTES_PER_SECOND * self.limits.request_seconds
         if self._unread_bytes - self._on_its_way() < enough:
@@ -256,12 +302,12 @@ class BoundedProtocol(HttpToolsProtocol):
             self._start_write_timer()
 
     def _on_its_way(self) -> int:
-        """What the client has yet to take, of what waits here and of what the kernel holds for it.
+        """What the client has yet to take of its answer: not written, waiting here, or held by the kernel.
 
         The kernel takes more only when a third of its megabytes is free: looked at from here alone, a client
         that reads steadily stands still for long.
         """
-        waiting = self.transport.get_write_buffer_size()
+        waiting = self._unwritten_bytes + self.transport.get_write_buffer_size()
         try:
             held = fcntl.ioctl(
                 self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, bytes(_COUNT.size)

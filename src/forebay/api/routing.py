@@ -56,6 +56,8 @@ class Route:
     tag: str = ""
     waits: bool = False
     """It may take as long as its caller is willing to wait."""
+    bulk: bool = False
+    """It changes nothing, has no body, and answers much: it runs when there is room for its answer."""
     foreign: bool = False
     """It speaks another server's format, and isn't part of our own OpenAPI document."""
 

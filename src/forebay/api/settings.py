@@ -44,6 +44,16 @@ class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
     """How long requests may go on after the server was told to stop."""
     pending_bytes_max: _Bytes = 256 << 20
     """Bodies that are being worked on, of all requests together; beyond it the answer is 503."""
+    unread_bytes_max: _Bytes = 512 << 20
+    """Answers that clients have yet to read, all together; beyond it takes and large reads get 503."""
+    key_unread_bytes_max: _Bytes | None = None
+    """Of these, the answers to one key; none for half of `unread_bytes_max`."""
+
+    @property
+    def unread_bytes_of_a_key_max(self) -> int:
+        """What the answers to one key may hold."""
+        given = self.key_unread_bytes_max
+        return self.unread_bytes_max // 2 if given is None else given
 
     def __post_init__(self) -> None:
         """Refuse limits of which one makes another unreachable."""

@@ -287,7 +287,7 @@ def another_value(path: str) -> Any:
         }
         return special.get(path, "other")
     if setting.default is None:
-        return 5
+        return max(5, int(setting.least or 0))
     return {"limits.message_bytes_max": 1 << 19, "limits.headers_bytes_max": 1 << 12}.get(
         path, setting.default - 1 if path.startswith("limits.") else setting.default + 1
     )

@@ -253,6 +253,7 @@ async def pop(call: Call) -> Answer:
     call.wait_longer(wait)
     while True:
         ring = await call.desk.rings.ring(name)
+        call.check_room()
         now = call.context.clock.now()
         handed = ring.take(group, partition, count, now, leased=leased)
         left = deadline - loop.time()

@@ -79,6 +79,11 @@ async def fetch(call: Call) -> Answer:
     form = await read(call, FetchForm)
     entries = _checked(form.entries, ENTRIES_MAX)
     budget = Budget(min(max(form.max_bytes, 1), BYTES_MAX))
+    async with call.reading():
+        return Answer({"entries": await _entries(call, entries, budget)})
+
+
+async def _entries(call: Call, entries: list[FetchEntry], budget: Budget) -> list[dict[str, Any]]:
     queues = await _queues(call, entries)
     spans = {
         (queue.number, span.partition): span
@@ -90,7 +95,7 @@ async def fetch(call: Call) -> Answer:
         queue = queues[entry.queue]
         span = None if queue is None else spans.get((queue.number, partition_name(entry.partition)))
         answers.append(await _fetched(call, entry, queue, span, budget))
-    return Answer({"entries": answers})
+    return answers
 
 
 def _checked(entries: list[Any] | UnsetType, most: int) -> list[Any]:

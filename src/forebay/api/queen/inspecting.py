@@ -311,7 +311,7 @@ def opened(call: Call, message: Message) -> Any:
 
 
 ROUTES: Final = (
-    queen_route("GET", "/api/v1/messages", list_messages, "List messages", scope="read"),
+    queen_route("GET", "/api/v1/messages", list_messages, "List messages", scope="read", bulk=True),
     queen_route(
         "GET", "/api/v1/messages/{partition}/{transaction}", get_message, "Look at a message", scope="read"
     ),

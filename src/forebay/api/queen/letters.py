@@ -149,4 +149,6 @@ async def _shown(call: Call, letter: DeadLetter, queue: Queue, group: Group) -> 
     }
 
 
-ROUTES: Final = (queen_route("GET", "/api/v1/dlq", dead_letters, "List dead letters", scope="read"),)
+ROUTES: Final = (
+    queen_route("GET", "/api/v1/dlq", dead_letters, "List dead letters", scope="read", bulk=True),
+)

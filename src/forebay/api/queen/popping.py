@@ -47,6 +47,7 @@ _SECOND: Final = 1_000_000
 async def pop(call: Call) -> Answer:
     """Pop from a queue, or by namespace and task."""
     wish = wish_of(call)
+    call.check_room()
     tasks, payloads, queues = await _pop(call, wish)
     if not tasks:
         call.desk.tally.empty(queues)
@@ -79,7 +80,7 @@ async def _pop(call: Call, wish: Wish) -> tuple[list[Task], list[bytes], dict[in
             await _patiently(call, desk.wait_for_queues(left))
         elif queues:
             tasks = await _take_twice(call, replace(wish, batch=most), queues, left)
-            kept, payloads = await _usable(desk, wish, queues, tasks)
+            kept, payloads = await _usable(call, wish, queues, tasks)
             if kept:
                 return kept, payloads, {queue.number: queue for queue in queues}
             if tasks:  # all that came was buried: there may be more, and much more
@@ -192,9 +193,10 @@ def _worker(call: Call) -> str:
 
 
 async def _usable(
-    desk: Desk, wish: Wish, queues: Sequence[Queue], tasks: Sequence[Task]
+    call: Call, wish: Wish, queues: Sequence[Queue], tasks: Sequence[Task]
 ) -> tuple[list[Task], list[bytes]]:
     """Tasks that somebody still wants, with their payloads; what can't be had otherwise goes back."""
+    desk = call.desk
     try:
         wanted = await _without_stale(desk, queues, tasks)
         if len(wanted) > wish.batch:
@@ -203,6 +205,7 @@ async def _usable(
         kept, payloads = await _opened(desk, wanted[: wish.batch])
         for queue in queues:
             await desk.directory.enter(queue, {t.partition for t in kept if t.queue_num == queue.number})
+        call.claim_room(sum(map(len, payloads)))
         return await _acked(desk, kept, payloads) if wish.auto_ack and kept else (kept, payloads)
     except BaseException:
         with suppress(ForebayError):

@@ -9,7 +9,14 @@ from forebay.api.routing import Route, Run
 
 
 def queen_route(
-    method: str, path: str, run: Run, summary: str, *, scope: Scope | None, waits: bool = False
+    method: str,
+    path: str,
+    run: Run,
+    summary: str,
+    *,
+    scope: Scope | None,
+    waits: bool = False,
+    bulk: bool = False,
 ) -> Route:
     """A route in Queen's format: it makes sure of queues itself, and its errors look like Queen's."""
     return Route(
@@ -23,5 +30,6 @@ def queen_route(
         checks_queues=True,
         tag="Queen",
         waits=waits,
+        bulk=bulk,
         foreign=True,
     )

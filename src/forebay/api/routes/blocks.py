@@ -113,6 +113,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope="read",
         query=BlocksQuery,
         problems=(404,),
+        bulk=True,
         tag=_TAG,
     ),
     Route(

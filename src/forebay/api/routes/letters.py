@@ -109,6 +109,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope="read",
         query=LettersQuery,
         problems=(404,),
+        bulk=True,
         tag="Dead letters",
     ),
     _changing("redrive", redrive, "Hand dead letters out again", LettersForm),

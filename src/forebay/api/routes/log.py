@@ -21,6 +21,8 @@ from forebay.wire.media import JSON, MSGPACK
 
 ANSWER_BYTES_MAX: Final = 64 << 20
 """What reading or claiming brings at most, but for one block that is larger."""
+_READS: Final = frozenset({"read", "dead_letters", "outcomes", "records", "scan"})
+"""Verbs that change nothing and bring much."""
 
 
 async def ask(call: Call) -> Answer:
@@ -29,9 +31,20 @@ async def ask(call: Call) -> Answer:
     arguments = _bounded(verb.received(await call.form(verb.form)))
     if verb.is_long:
         call.wait_longer(LONG_SECONDS)
+    if verb.name in _READS:
+        async with call.reading():
+            body = await _done(call, verb, arguments)
+        call.claim_room(len(body))
+    else:
+        if verb.name == "claim":
+            call.check_room()
+        body = await _done(call, verb, arguments)
+    return Answer(body, media=MSGPACK if call.packed else JSON)
+
+
+async def _done(call: Call, verb: Verb, arguments: Mapping[str, Any]) -> bytes:
     value = await getattr(call.context.desk.store.log, verb.name)(**arguments)
-    packed = call.packed
-    return Answer(encode_answer(value, packed=packed), media=MSGPACK if packed else JSON)
+    return encode_answer(value, packed=call.packed)
 
 
 def _verb(name: str) -> Verb:

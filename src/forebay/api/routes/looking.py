@@ -158,6 +158,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         scope="read",
         query=PeekQuery,
         problems=(404,),
+        bulk=True,
         tag=_TAG,
     ),
     Route(

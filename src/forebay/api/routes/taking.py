@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Annotated, Final
 
 from msgspec import Meta
@@ -13,9 +14,9 @@ from forebay.api.calls import Call
 from forebay.api.routing import Route, Run
 from forebay.api.waiting import waited
 from forebay.log.values import Durable
-from forebay.model import Rejected, parse_message_ids, queue_of
+from forebay.model import ForebayError, Rejected, Unavailable, parse_message_ids, queue_of
 from forebay.model.limits import check_text
-from forebay.store.values import Retry, Ticket
+from forebay.store.values import Retry, Task, Ticket
 from forebay.warm.values import Lease
 from forebay.wire.forms import (
     BuryForm,
@@ -77,6 +78,7 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
         raise Rejected(text, hint=f"ask for up to {limits.take_count_max}")
     if form.worker is not None:
         check_text(form.worker, "worker", WORKER_BYTES_MAX)
+    call.check_room()
     wait = 0.0 if context.draining.is_set() else min(form.wait_seconds, limits.wait_seconds_max)
     taking = context.store.get_task(
         queues if isinstance(queues, str) or len(queues) > 1 else queues[0],
@@ -89,9 +91,20 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
         partitions_max=form.partitions_max,
     )
     tasks = await (waited(call, asyncio.create_task(taking), wait) if wait > 0 else taking)
+    await _claim_room(call, tasks)
     context.counters.messages["taken"] += len(tasks)
     names = await context.names(*{task.queue_num for task in tasks}) if tasks else {}
     return Answer(tasks, lambda tasks: Tasks(tasks=task_forms(tasks, names)))
+
+
+async def _claim_room(call: Call, tasks: Sequence[Task]) -> None:
+    """Count tasks as an answer to be, or release them: those that waited may get theirs all at once."""
+    try:
+        call.claim_room(sum(len(task.data) for task in tasks))
+    except Unavailable:
+        with suppress(ForebayError):  # then they come back when their leases end
+            await call.context.store.release(tasks)
+        raise
 
 
 def _client(call: Call) -> str:
