@@ -82,6 +82,8 @@ class History:
     doubts: list[tuple[float, float]] = field(default_factory=list)
     """Takes that may have handed out what nobody saw, such as those that took longer than their own leases
     last: when they began, and to when it may have been out."""
+    unnoted: list[tuple[float, float]] = field(default_factory=list)
+    """When a server may have handed out what the log never heard of: it was cut off, and ended."""
 
     def hand(self, handed: Handed) -> Handed:
         """Write down that a message was handed out."""
@@ -91,6 +93,10 @@ class History:
     def may_be_lost(self, begin: float, end: float) -> bool:
         """Whether leases that were held from `begin` to `end` may have been lost by design."""
         return any(first <= end and begin <= last for first, last in self.losses)
+
+    def may_be_unnoted(self, handed: Handed) -> bool:
+        """Whether the log may never have heard that a message was handed out."""
+        return any(first <= handed.at and handed.asked <= last for first, last in self.unnoted)
 
     def unseen(self, begin: float, end: float) -> int:
         """How often a message may have been handed out unseen between two moments."""
@@ -255,10 +261,13 @@ class _Returns:
 
 
 def _overtaking(history: History, returns: _Returns) -> list[str]:
-    """What was out when something before it came back isn't settled for good under that lease any more."""
+    """What was out when something before it came back isn't settled for good under that lease any more.
+
+    After a loss of the shared tier no server knows what else of a partition is out (ADR 37).
+    """
     problems = []
     for h in history.handed:
-        if h.outcome in FINAL:
+        if h.outcome in FINAL and not history.may_be_lost(h.at, h.settled):
             place = returns.place(h)
             found = [
                 settled
@@ -294,6 +303,7 @@ def _wrong_attempts(history: History, returns: _Returns | None) -> list[str]:
             problems.append(f"attempts: {message} came first with {first.attempts}")
         for earlier, later in itertools.pairwise(list_):
             least, most = _rise(earlier)
+            least = 0 if history.may_be_unnoted(earlier) else least
             most += history.unseen(earlier.at, later.at)
             rise = later.attempts - earlier.attempts
             if rise == 0 and returns is not None and returns.may_have_ended(earlier, later.at):

@@ -208,6 +208,7 @@ class Race:
             stats = await store.log.stats()
             for queue, history in self.histories.items():
                 history.losses += self.cluster.faults
+                history.unnoted += self.cluster.faults
                 letters = await store.dead_letters(queue, limit=100_000)
                 dead = [msgspec.json.decode(letter.message().payload, type=str) for letter in letters]
                 ordered = bool(QUEUES[queue].get("ordered"))

@@ -98,7 +98,7 @@ def test_what_take_prints_settles_the_task_over_http(shell: Shell) -> None:
     assert (task["id"], task["payload"]) == (pushed["first"], '{"order": 1}')
     body = {"tasks": [{"id": task["id"], "lease": task["lease"]}]}
     settled = ask(shell.server.port, "POST", "/v1/done", body, shell.key.headers)
-    assert settled.json() == {"settled": 1}
+    assert settled.json() == {"settled": 1, "durable": "log"}
     (found,) = shell.lines("where", task["id"], "--json")
     assert (found["id"], found["groups"][0]["state"]) == (task["id"], "done")
     over_http = ask(shell.server.port, "GET", f"/v1/messages/{task['id']}", headers=shell.key.headers).json()

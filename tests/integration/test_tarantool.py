@@ -86,7 +86,7 @@ async def test_an_answer_never_tells_of_what_is_not_on_disk(tarantool: Tarantool
             if type(name) == 'string' and name:match('^forebay_%x+$') then verbs = value end
         end
         fiber.create(function()
-            verbs.heartbeat('somebody')
+            verbs.heartbeat({'somebody'})
             written = written + 1
         end)
         local early = written

@@ -22,7 +22,7 @@ from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.store.seam import Store
 
-START_SECONDS: Final = 10.0
+START_SECONDS: Final = 3.0
 """How long a push waits for a server that starts to try the log; then it goes to the spool."""
 
 

@@ -49,6 +49,7 @@ DEFAULT_SERVER = "http://127.0.0.1:6632"
 
 DEFAULT_STORE = "sqlite:///forebay-data/forebay.db"
 """Where an embedded Forebay keeps its data, below the current folder."""
+RETRY_SECONDS = 5.0
 WARM_SCHEMES = ("valkey", "valkeys", "redis", "rediss", "unix")
 
 
@@ -112,10 +113,12 @@ def open_embedded(
     worker: str | None = None,
     guard: Callable[[Log], Log] | None = None,
     spool: str = "",
+    retry_seconds: float = RETRY_SECONDS,
 ) -> LogStore:
     """The store that works a log and a warm tier in this process, to be entered with `async with`.
 
     `guard` puts something before the log, such as `Failover.guard`; `spool` is the identity of its spool.
+    A log on a server repeats a write that fails for `retry_seconds`.
     """
     if is_server(url):
         text = "a server's log is not worked on by another store"
@@ -126,7 +129,7 @@ def open_embedded(
         raise Misconfigured(text, hint="give it once")
     address = warm if warm is not None else found
     tier = _valkey_warm(address, clock) if address is not None else None
-    log = open_log(url, clock=clock, limits=limits)
+    log = open_log(url, clock=clock, limits=limits, retry_seconds=retry_seconds)
     before = log if guard is None else guard(log)
     return LogStore(before, tier, clock=clock, settings=settings, worker=worker, spool=spool)
 
@@ -159,6 +162,7 @@ def open_log(
     ca_file: str | Path | None = None,
     clock: Clock | None = None,
     limits: Limits | None = None,
+    retry_seconds: float = RETRY_SECONDS,
 ) -> Log:
     """The log at an address, to be entered with `async with`. The default folder is made if missing.
 
@@ -178,9 +182,9 @@ def open_log(
             path.parent.mkdir(exist_ok=True)
         return SqliteLog(path, clock=clock, limits=limits)
     if scheme in ("postgresql", "postgres"):
-        return _postgres_log(url, clock, limits)
+        return _postgres_log(url, clock, limits, retry_seconds)
     if scheme == "tarantool":
-        return _tarantool_log(url, clock, limits)
+        return _tarantool_log(url, clock, limits, retry_seconds)
     raise Misconfigured(f"there is no log for {scheme}://", hint=_schemes())
 
 
@@ -204,22 +208,22 @@ def sqlite_path(url: str) -> Path:
     return Path(rest[1:])
 
 
-def _postgres_log(url: str, clock: Clock | None, limits: Limits | None) -> Log:
+def _postgres_log(url: str, clock: Clock | None, limits: Limits | None, retry_seconds: float) -> Log:
     try:
         from forebay.log.postgres import PostgresLog  # noqa: PLC0415 - only with the postgres extra
     except ModuleNotFoundError as error:
         text = "PostgreSQL needs asyncpg"
         raise Misconfigured(text, hint="pip install 'forebay[postgres]'") from error
-    return PostgresLog(url, clock=clock, limits=limits)
+    return PostgresLog(url, clock=clock, limits=limits, retry_seconds=retry_seconds)
 
 
-def _tarantool_log(url: str, clock: Clock | None, limits: Limits | None) -> Log:
+def _tarantool_log(url: str, clock: Clock | None, limits: Limits | None, retry_seconds: float) -> Log:
     try:
         from forebay.log.tarantool import TarantoolLog  # noqa: PLC0415 - only with the tarantool extra
     except ModuleNotFoundError as error:
         text = "Tarantool needs asynctnt"
         raise Misconfigured(text, hint="pip install 'forebay[tarantool]'") from error
-    return TarantoolLog(url, clock=clock, limits=limits)
+    return TarantoolLog(url, clock=clock, limits=limits, retry_seconds=retry_seconds)
 
 
 def _schemes() -> str:

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from datetime import datetime, timedelta
 from functools import partial
 from os import getpid
@@ -441,7 +441,9 @@ class LogStore:
     ) -> list[Task]:
         watched = self._watch.needed(windows) if wait_seconds > 0 else nullcontext()
         try:
-            with watched:
+            with watched, ExitStack() as used:
+                for window in windows:
+                    used.enter_context(window.in_use())
                 return await take(list(sources), count, worker or self._worker, wait_seconds)
         except UnknownGroup:
             await self._drop_deleted(windows)

@@ -12,8 +12,8 @@ It is long because handing out, filling and time share one state, and must not b
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection, Coroutine, Mapping, Sequence
-from contextlib import suppress
+from collections.abc import Awaitable, Callable, Collection, Coroutine, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from itertools import islice
 from time import monotonic
 from typing import Any, Final, TypeVar
@@ -129,6 +129,7 @@ class Window:
         self._starving = False
         self._asked_at = float("-inf")  # not yet: a server may settle what others hand out
         self._used_at = elapsed()
+        self._takes = 0
         self._rests = False
         self._cramped: dict[str, None] = {}
         """Partitions of which more is asked for than the shelf has room for."""
@@ -181,6 +182,16 @@ class Window:
     def touch(self) -> None:
         """Somebody is about to use it."""
         self._used_at = self._elapsed()
+
+    @contextmanager
+    def in_use(self) -> Iterator[None]:
+        """Keep it while somebody takes from it, however long the log makes them wait."""
+        self._takes += 1
+        try:
+            yield
+        finally:
+            self._takes -= 1
+            self.touch()
 
     @property
     def is_unused(self) -> bool:
@@ -712,7 +723,9 @@ class Window:
 
     def _may_rest(self) -> bool:
         """Whether nobody asks, and nothing is under way."""
-        if self.is_waited_for or self._filling is not None or self._jobs or self.still.locked():
+        if self._takes or self.is_waited_for or self._filling is not None or self._jobs:
+            return False
+        if self.still.locked():
             return False
         idle = self._elapsed() - max(self._used_at, self._asked_at) > IDLE_SECONDS
         return idle and not self._settler.owes and not self._closed

@@ -68,7 +68,7 @@ async def test_a_lease_that_is_over_is_not_answered(rig: StoreRig, store: LogSto
     await store.create_queue("orders")
     await put_block(store, "p", "1", "2")
     during(store, "mark", passes(rig, VISIBILITY))
-    tasks = await store.get_task("orders", 9, wait_seconds=30)
+    tasks = await store.get_task("orders", 9, wait_seconds=2 * VISIBILITY)
     assert attempts(tasks) == [("1", 1), ("2", 1)]
     await store.done_task(tasks)
 

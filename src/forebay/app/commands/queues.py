@@ -196,7 +196,12 @@ async def delete(store: Store, arguments: argparse.Namespace) -> int:
 
 
 async def _books(store: Store, name: str) -> QueueStats:
-    (books,) = (await store.ledger(queue=name)).queues
+    try:
+        (books,) = (await store.ledger(queue=name)).queues
+    except UnknownQueue as error:
+        if error.hint is not None and "did you mean" in error.hint:
+            raise
+        raise UnknownQueue(error.message, hint="see `forebay queues list`") from None
     return books
 
 

@@ -22,7 +22,7 @@ from forebay.api.serving import HttpServer, listen
 from forebay.api.settings import check_exposure
 from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
-from forebay.app.opening import open_embedded
+from forebay.app.opening import RETRY_SECONDS, open_embedded
 from forebay.app.settings import Settings
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
@@ -119,6 +119,7 @@ async def _say_when_ready(server: HttpServer) -> None:
 async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
     """The store with its upkeep."""
     section, failover = settings.store, context.failover
+    # A log that fails is no slow log: it has to say so before whoever pushes has waited for an attempt.
     guard, spool = (None, "") if failover is None else (failover.guard, failover.spool_identity)
     async with (
         open_embedded(
@@ -128,6 +129,7 @@ async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
             limits=settings.limits,
             guard=guard,
             spool=spool,
+            retry_seconds=RETRY_SECONDS if failover is None else failover.settings.attempt_seconds / 2,
         ) as store,
         Upkeep(store) as upkeep,
     ):
