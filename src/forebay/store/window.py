@@ -286,7 +286,8 @@ class Window:
     async def confirm(self, tasks: list[Task], seconds: float, age: float) -> list[Task]:
         """Tasks with all of their time before them; those that are no longer leased are left out.
 
-        `age` is how many seconds it took to have them.
+        In an ordered queue those behind them go back: they would come before what is handed out again. `age`
+        is how many seconds it took to have them.
         """
         now = self._clock.now()
         if not is_in_doubt(tasks, seconds, age, now):
@@ -295,8 +296,15 @@ class Window:
             lost = set(await self.extend(leases_of(tasks), seconds))
         except Unavailable:  # the log has noted that they are out, and knows when they are settled
             return tasks
+        kept = [task for task in tasks if task.id not in lost]
+        if lost and self.queue.settings.ordered:
+            first = _first_of_partitions([task for task in tasks if task.id in lost])
+            behind = [task for task in kept if task.id > first.get(task.partition, task.id)]
+            if behind:
+                self.give_back(behind)
+                kept = [task for task in kept if task.id <= first.get(task.partition, task.id)]
         deadline = now + int(seconds * SECOND)
-        return [msgspec.structs.replace(t, deadline=deadline) for t in tasks if t.id not in lost]
+        return [msgspec.structs.replace(task, deadline=deadline) for task in kept]
 
     def give_back(self, tasks: Sequence[Task]) -> None:
         """Make tasks that reached nobody ready again, with no attempt counted."""
@@ -866,6 +874,14 @@ class Window:
         self._jobs.add(task)
         task.add_done_callback(self._jobs.discard)
         return task
+
+
+def _first_of_partitions(tasks: Sequence[Task]) -> dict[str, int]:
+    """The lowest id of each partition."""
+    found: dict[str, int] = {}
+    for task in tasks:
+        found[task.partition] = min(task.id, found.get(task.partition, task.id))
+    return found
 
 
 def _joined(tasks: Sequence[Task], more: Sequence[Task]) -> list[Task]:

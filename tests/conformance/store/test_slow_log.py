@@ -134,7 +134,8 @@ async def test_a_batch_that_is_topped_up_by_name_too_late_is_in_order(rig: Store
     await put(store, "p", "q1")  # the last of its partition, here
     during(store, "claim", passes(rig, VISIBILITY))
     seen: list[str] = []
-    while tasks := await store.get_task("orders", 6, partition="p"):
+    while len(seen) < 6:
+        tasks = await store.get_task("orders", 6, partition="p", wait_seconds=60)
         await store.done_task(tasks)
         seen += data(tasks)
     assert seen == ["1", "2", "3", "4", "5", "q1"]
