@@ -105,6 +105,17 @@ def test_an_answer_larger_than_the_limit_is_sent_when_there_is_room() -> None:
             assert len(ask(server.port, "GET", LARGE).json()["messages"]) == 16
 
 
+def test_a_log_is_not_read_while_too_much_is_unread_but_its_records_are(
+    forebay_server: ForebayServer, readers: ExitStack
+) -> None:
+    port = forebay_server.port
+    large = ask(port, "POST", "/v1/log/queue", {"name": "large"}).json()
+    assert ask(port, "POST", "/v1/log/read", {"queue": large}).status == 200
+    take_all_room(port, readers)
+    ask(port, "POST", "/v1/log/read", {"queue": large}).problem(503)
+    assert ask(port, "POST", "/v1/log/records", {"space": "s", "keys": ["k"]}).json() == []
+
+
 def test_a_take_is_refused_before_anything_is_leased(
     forebay_server: ForebayServer, readers: ExitStack
 ) -> None:

@@ -21,8 +21,8 @@ from forebay.wire.media import JSON, MSGPACK
 
 ANSWER_BYTES_MAX: Final = 64 << 20
 """What reading or claiming brings at most, but for one block that is larger."""
-_READS: Final = frozenset({"read", "dead_letters", "outcomes", "records", "scan"})
-"""Verbs that change nothing and bring much."""
+_READS: Final = frozenset({"read", "dead_letters", "outcomes"})
+"""Verbs that change nothing and bring messages; records wait for no messages, since others go by them."""
 
 
 async def ask(call: Call) -> Answer:
