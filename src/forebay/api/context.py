@@ -23,7 +23,7 @@ from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailabl
 from forebay.store.seam import Store
 
 START_SECONDS: Final = 3.0
-"""How long a push waits for a server that starts to try the log; then it goes to the spool."""
+"""How long the first push waits for a server that starts to try the log; then it goes to the spool."""
 
 
 class Context:
@@ -65,6 +65,8 @@ class Context:
         """Why there is no store, when there is none."""
         self.tried = asyncio.Event()
         """Set when the store was opened, or couldn't be; until then nobody knows whether the log is there."""
+        self._patient_until: float | None = None
+        """To when pushes wait for that."""
         self.opened: Store | None = None
         self.warm_problem: Callable[[], str | None] | None = None
         """Says why the shared warm tier can't be reached; None where there is none."""
@@ -119,11 +121,15 @@ class Context:
         """Let a push wait while the server starts, since the log may well be there.
 
         If it were spooled, what is pushed to other servers after its answer would come to the log before it.
+        All pushes wait for the same moment, also those that wait for one another.
         """
-        if not self.tried.is_set():
-            with suppress(TimeoutError):
-                async with asyncio.timeout(START_SECONDS):
-                    await self.tried.wait()
+        if self.tried.is_set():
+            return
+        if self._patient_until is None:
+            self._patient_until = asyncio.get_running_loop().time() + START_SECONDS
+        with suppress(TimeoutError):
+            async with asyncio.timeout_at(self._patient_until):
+                await self.tried.wait()
 
     async def _write(self, queue: str, block: Block, body: bytes | None, *, replayed: bool) -> Appended:
         """Write a block to a queue, which is made when it isn't there, unless that is forbidden."""
