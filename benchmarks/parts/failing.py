@@ -15,11 +15,11 @@ from benchmarks.bench import Bench
 from benchmarks.drive import append_rate, typical
 from benchmarks.payloads import BATCH, PUSHERS, Batch, batches
 from benchmarks.verdict import Figures
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.log.postgres import PostgresLog
 from forebay.log.values import Appended
 from forebay.model import Block
-from forebay.spool.disk import RealDisk
 from forebay.store.store import LogStore
 
 _LOOK_SECONDS: Final = 0.005

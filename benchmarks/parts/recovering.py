@@ -14,8 +14,8 @@ from benchmarks.parts.failing import site
 from benchmarks.parts.spooling import peak_mb
 from benchmarks.payloads import BATCH, batches
 from benchmarks.verdict import Figures
+from forebay.disk import RealDisk
 from forebay.model import Block
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.spool import Spool
 

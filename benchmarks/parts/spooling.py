@@ -19,8 +19,8 @@ from benchmarks.bench import Bench
 from benchmarks.drive import append_rate, turns_of, typical
 from benchmarks.payloads import BATCH, Batch, batches, fresh_ids
 from benchmarks.verdict import Figures
+from forebay.disk import RealDisk
 from forebay.model import Block, Message
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.reader import Reader
 from forebay.spool.scanning import Place

@@ -16,10 +16,10 @@ from typing import Any, Final, Literal, cast
 
 import msgspec
 
+from forebay import disk
 from forebay.app.cli import main
 from forebay.failover.sinks import LogSink
 from forebay.log import postgres
-from forebay.spool import disk
 
 _PR_SET_PDEATHSIG: Final = 1
 _KEPT: Final = (postgres,)

@@ -6,8 +6,8 @@ import random
 import sys
 from pathlib import Path
 
+from forebay.disk import RealDisk
 from forebay.model import Block, Message, format_id
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.settings import SpoolSettings
 from forebay.spool.spool import Spool

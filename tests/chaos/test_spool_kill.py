@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.model import format_id
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.scanning import Place
 from forebay.spool.spool import Spool

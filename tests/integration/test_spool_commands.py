@@ -15,9 +15,9 @@ import pytest
 
 from forebay import Append, Settlement, open_log
 from forebay.app.cli import main
+from forebay.disk import RealDisk
 from forebay.failover.outcomes import Settled, entry_of
 from forebay.model import Block, Message, bitmap, mint
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
 from forebay.spool.names import Prefix
 from forebay.spool.settings import SpoolSettings

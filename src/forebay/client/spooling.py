@@ -19,6 +19,7 @@ from typing import Any, Final, Protocol, Self, TypeVar
 
 from forebay.client.calling import Ask, Caller, NotForebayError
 from forebay.client.pausing import pause_seconds
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.failover.health import Health
 from forebay.failover.settings import FailoverSettings
@@ -26,7 +27,6 @@ from forebay.failover.sinks import Addressed, Refused, StoreSink
 from forebay.failover.status import SpoolStatus
 from forebay.log.values import Appended, Queue
 from forebay.model import Block, Clock, Forbidden, ForebayError, Limits, Rejected, TooMany, Unavailable
-from forebay.spool.disk import RealDisk
 
 T = TypeVar("T")
 logger: Final = logging.getLogger("forebay.failover")

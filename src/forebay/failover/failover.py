@@ -16,6 +16,7 @@ from itertools import pairwise
 from types import TracebackType
 from typing import Any, Final, NamedTuple, Self
 
+from forebay.disk import Disk
 from forebay.failover.backlog import Backlog
 from forebay.failover.buffering import Buffer
 from forebay.failover.health import PATIENCE, Health, LogSlow, UnansweredError
@@ -43,7 +44,6 @@ from forebay.model import (
     check_block,
     check_queue_name,
 )
-from forebay.spool.disk import Disk
 from forebay.spool.faults import DiskFault
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.names import FileName

@@ -12,8 +12,8 @@ from contextlib import suppress
 
 import msgspec
 
-from forebay.spool.disk import Disk, File
-from forebay.spool.faults import cap_error, error_of, is_full
+from forebay.disk import Disk, File, is_full
+from forebay.spool.faults import cap_error, error_of
 from forebay.spool.lines import SYNCED_BYTES_MAX, Spooled, SpooledSettlement, encode_entry, note_synced
 from forebay.spool.names import RESERVE, FileName, Prefix, next_name
 from forebay.spool.settings import SpoolSettings

@@ -13,7 +13,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.spool.disk import Disk, File
+from forebay.disk import Disk, File
 from forebay.spool.lines import SpooledBlock, SpooledSettlement, encode_entry
 from forebay.spool.names import FAILED, FileName
 from forebay.spool.scanning import Fault, FaultKind, Found, Place, raw_lines

@@ -10,9 +10,9 @@ from typing import Final, Literal
 
 import msgspec
 
+from forebay.disk import Disk
 from forebay.model import Clock, SystemClock
 from forebay.spool.aside import Reason, reasons
-from forebay.spool.disk import Disk
 from forebay.spool.faults import translated
 from forebay.spool.lines import SpooledBlock
 from forebay.spool.names import FAILED, FileName, sort_names

@@ -1,23 +1,17 @@
 """What the system says of a disk, in the words of our errors."""
 
-import errno
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Final
 
+from forebay.disk import is_full
 from forebay.model import Full, Unavailable
 
-_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
 _RETRY_SECONDS: Final = 1.0
 
 
 class DiskFault(Unavailable):
     """What is spooled can't be got at: the disk fails, which says nothing of the log."""
-
-
-def is_full(error: OSError) -> bool:
-    """Whether there is no space left, or none for this user."""
-    return error.errno in _FULL
 
 
 def error_of(error: OSError, what: str = "written") -> Unavailable:

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from forebay.disk import Disk
 from forebay.model import Clock, SystemClock
 from forebay.spool.aside import keep_faults, keep_refused
-from forebay.spool.disk import Disk
 from forebay.spool.faults import translated
 from forebay.spool.names import FAILED, FileName, Prefix, sort_names
 from forebay.spool.recovering import recover_file

@@ -15,10 +15,10 @@ from typing import Final
 
 import msgspec
 
+from forebay.disk import Disk, File, is_full
 from forebay.model import Clock, SystemClock
 from forebay.spool.aside import keep_faults
-from forebay.spool.disk import Disk, File
-from forebay.spool.faults import is_full, translated
+from forebay.spool.faults import translated
 from forebay.spool.lines import SpooledBlock, encode_entry
 from forebay.spool.names import FAILED, FileName, parse_name, sort_names
 from forebay.spool.scanning import Assembler, Fault, Found, Stretch, walk

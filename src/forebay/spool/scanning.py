@@ -16,8 +16,8 @@ from typing import Final, Literal
 
 import msgspec
 
+from forebay.disk import File
 from forebay.model import Rejected
-from forebay.spool.disk import File
 from forebay.spool.gathering import Gathering
 from forebay.spool.lines import (
     LINE_BYTES_MAX,

@@ -19,9 +19,9 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Final, Self, get_args
 
+from forebay.disk import Disk, Lock
 from forebay.model import Clock
 from forebay.spool.appending import Appender, Reserve
-from forebay.spool.disk import Disk, Lock
 from forebay.spool.faults import translated
 from forebay.spool.lines import Spooled
 from forebay.spool.names import FAILED, FileName, Prefix, parse_name

@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from typing import Final
 
-from forebay.spool.disk import Disk
+from forebay.disk import Disk
 from forebay.spool.names import FAILED, FileName, parse_name
 
 _SET_ASIDE: Final = ("buf", "bad", "reasons")

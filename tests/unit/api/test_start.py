@@ -10,10 +10,10 @@ import pytest
 
 from forebay.api import context as api_context
 from forebay.api.context import Context
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.log.memory import MemoryLog
 from forebay.model import Block, Message
-from forebay.spool.disk import RealDisk
 from forebay.store.store import LogStore
 
 TURNS = 100

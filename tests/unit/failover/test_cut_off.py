@@ -9,10 +9,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.log.memory import MemoryLog
 from forebay.model import Block, LeaseLost, Message
-from forebay.spool.disk import RealDisk
 from forebay.store.store import LogStore
 from forebay.store.values import Task
 from tests.unit.failover.outage import OutageLog

@@ -11,13 +11,13 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from forebay.disk import Disk, RealDisk
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.log.memory import MemoryLog
 from forebay.log.seam import LogAway
 from forebay.log.values import Appended, Claim, Mark, Settlement, Trimmed
 from forebay.model import Block, Corrupt, Full, Limits, Message, Rejected, TooLarge, Unavailable, bitmap
-from forebay.spool.disk import Disk, RealDisk
 from forebay.spool.faults import translated
 from forebay.spool.reader import Reader
 from forebay.spool.scanning import Page

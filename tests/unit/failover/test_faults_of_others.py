@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Block, Message, Unavailable
-from forebay.spool.disk import RealDisk
 from forebay.store.store import LogStore
 from forebay.warm.memory import MemoryWarm
 from forebay.warm.seam import WarmAway

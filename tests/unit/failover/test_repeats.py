@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.log.memory import MemoryLog
 from forebay.log.values import Appended
 from forebay.model import Block, ManualClock, Message
-from forebay.spool.disk import RealDisk
 from forebay.store.store import LogStore
 from tests.unit.failover.outage import OutageLog, numbered, payloads_of
 from tests.unit.failover.test_failover import QUICK, Site, site

@@ -9,11 +9,11 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.failover.report import SAID_SECONDS, Pace, Report
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Full
-from forebay.spool.disk import RealDisk
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader
 from tests.unit.failover.outage import OutageLog

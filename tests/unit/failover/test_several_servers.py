@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.log.memory import MemoryLog
 from forebay.log.seam import LogAway
 from forebay.model import Block, ManualClock, Message
-from forebay.spool.disk import RealDisk
 from forebay.store.store import LogStore
 from forebay.warm.memory import MemoryWarm
 from tests.unit.failover.outage import OutageLog

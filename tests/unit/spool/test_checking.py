@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.model import Block, Message, mint
 from forebay.spool import reader as reading
 from forebay.spool.checking import list_files, repair, set_aside, verify
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement, encode_entry
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from forebay.spool.disk import RealDisk
+from forebay.disk import RealDisk
 from forebay.spool.spool import Spool
 
 

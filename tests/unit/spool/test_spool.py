@@ -7,9 +7,9 @@ from pathlib import Path
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.model import Block, Full, Message, Misconfigured, Unavailable, mint
 from forebay.spool.checking import list_files
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import Spooled, SpooledBlock, SpooledSettlement
 from forebay.spool.names import FileName
 from forebay.spool.settings import SpoolSettings

@@ -9,9 +9,9 @@ from typing import Final
 
 from forebay.app.checkup.finding import Finding, failure, ok, warning
 from forebay.app.checkup.machine import gibibytes
+from forebay.disk import RealDisk
 from forebay.model import Unavailable, redact
 from forebay.spool.checking import list_files
-from forebay.spool.disk import RealDisk
 
 __all__ = ["check_spool", "judge_holder", "judge_space"]
 

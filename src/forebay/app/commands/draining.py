@@ -15,6 +15,7 @@ from typing import Any, Final, TypeVar
 from forebay.app.commands.meter import Meter, shown
 from forebay.app.commands.output import warn
 from forebay.app.commands.spool import SHOWN_MAX, fault_text, plural, recovered_fields
+from forebay.disk import Disk
 from forebay.failover.replaying import Replayer
 from forebay.failover.sinks import Addressed, Refused, Sink
 from forebay.model import (
@@ -27,7 +28,6 @@ from forebay.model import (
     Unavailable,
     UnknownQueue,
 )
-from forebay.spool.disk import Disk
 from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FAILED, FileName
 from forebay.spool.reader import Reader

@@ -24,12 +24,12 @@ from forebay.app.commands.spool import (
     said_lines,
     set_aside_text,
 )
+from forebay.disk import RealDisk
 from forebay.failover import outcomes
 from forebay.failover.sinks import LogSink, Sink, StoreSink
 from forebay.log.seam import Log
 from forebay.model import Rejected
 from forebay.spool.checking import list_files
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledSettlement
 from forebay.spool.names import FAILED
 from forebay.spool.recovering import recover

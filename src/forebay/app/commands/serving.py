@@ -24,9 +24,9 @@ from forebay.app.configuring import Loaded, file_faults, load_from, misconfigure
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import RETRY_SECONDS, open_embedded
 from forebay.app.settings import Settings
+from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
-from forebay.spool.disk import RealDisk
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
 

@@ -15,11 +15,11 @@ import msgspec
 from forebay.app.commands.meter import Meter, shown
 from forebay.app.commands.opened import declare_text
 from forebay.app.commands.output import age_text, print_json, print_line, print_table, time_text, warn
+from forebay.disk import RealDisk
 from forebay.model import Rejected, SystemClock, Unavailable
 from forebay.spool import checking
 from forebay.spool.aside import Reason
 from forebay.spool.checking import Listed, Repaired, State, Verified
-from forebay.spool.disk import RealDisk
 from forebay.spool.names import FAILED, RESERVE, FileName, parse_name
 from forebay.spool.reader import Reader
 from forebay.spool.recovering import Recovered

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 import msgspec
 
 from forebay import model
+from forebay.disk import Lock, RealDisk
 from forebay.failover.sinks import LogSink
 from forebay.log.values import QueueSettings, Receipt, Record
 from forebay.model import Conflict, ForebayError, Rejected, SystemClock, Unavailable, format_id, mint
@@ -33,7 +34,6 @@ from forebay.spark.replay.repeating import find_repeated
 from forebay.spark.replay.staging import Filing, stage_files
 from forebay.spark.replay.values import Creation, Failure, FileDone, Stage, Staged, Summary, Task, Tools
 from forebay.spark.spreading import spread
-from forebay.spool.disk import Lock, RealDisk
 from forebay.spool.names import FAILED, sort_names
 from forebay.spool.recovering import recover
 

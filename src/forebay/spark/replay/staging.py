@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
+from forebay.disk import RealDisk
 from forebay.failover.sinks import Addressed, LogSink, Refused, Sink
 from forebay.log.values import Append, Appended, Receipt
 from forebay.model import Block, Conflict, ForebayError, SystemClock, Unavailable
@@ -25,7 +26,6 @@ from forebay.spark.replay.aside import Aside
 from forebay.spark.replay.naming import NamedQueues
 from forebay.spark.replay.planning import Source
 from forebay.spark.replay.values import Failure, FileDone, Stage, Staged, Task, Tools
-from forebay.spool.disk import RealDisk
 from forebay.spool.lines import SpooledBlock, SpooledSettlement, derive_id
 from forebay.spool.scanning import Assembler, Fault, Found, Stretch, walk
 

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from forebay.app.commands.spool import SHOWN_MAX, check_file, said_lines
+from forebay.disk import File, RealDisk
 from forebay.spool.checking import list_files
-from forebay.spool.disk import File, RealDisk
 
 NAME = "failover_019a0c11-7fe8.buf"
 

@@ -1,4 +1,4 @@
-"""The byte backend: the few things that a spool asks of a disk, so that a simulated one can crash.
+"""The byte backend: what a spool and a FastQueue ask of a disk, so that a simulated one can crash.
 
 Names are relative to the folder of the disk, with `/` for the folder within it. Everything raises `OSError`
 as the system does. Several threads may use a disk; a file is used by one at a time.
@@ -24,6 +24,14 @@ _IDENTITY_CHARACTERS: Final = 16
 _IDENTITY: Final = re.compile(rb"[0-9a-f]{%d}" % _IDENTITY_CHARACTERS)
 _READ_ONLY: Final = frozenset({errno.EACCES, errno.EPERM, errno.EROFS})
 """A file that can't be written may still be read, as one on the disk of a server that is gone."""
+
+
+_FULL: Final = frozenset({errno.ENOSPC, errno.EDQUOT})
+
+
+def is_full(error: OSError) -> bool:
+    """Whether there is no space left, or none for this user."""
+    return error.errno in _FULL
 
 
 class File(Protocol):
@@ -155,10 +163,14 @@ class _RealFile:
 
 
 class RealDisk:
-    """A folder of the file system; it is made, with its parents, if it isn't there."""
+    """A folder of the file system; it is made, with its parents, if it isn't there.
 
-    def __init__(self, folder: Path) -> None:
+    `use` says in errors what the folder is for.
+    """
+
+    def __init__(self, folder: Path, *, use: str = "spool") -> None:
         self.folder = folder
+        self._use = use
 
     def __repr__(self) -> str:
         """Name the folder."""
@@ -222,19 +234,19 @@ class RealDisk:
             self.make_folder("")
             descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
         except OSError as error:
-            text = f"the spool folder {self.folder} can't be used: {error.strerror}"
+            text = f"the {self._use} folder {self.folder} can't be used: {error.strerror}"
             raise Misconfigured(text, hint="name a folder that this user may write to") from error
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             os.close(descriptor)
             raise Misconfigured(
-                f"another process uses the spool folder {self.folder}",
+                f"another process uses the {self._use} folder {self.folder}",
                 hint="end the other one first, work on a copy of the folder, or use a folder of its own",
             ) from None
         except OSError as error:
             os.close(descriptor)
-            text = f"the spool folder {self.folder} can't be locked: {error.strerror}"
+            text = f"the {self._use} folder {self.folder} can't be locked: {error.strerror}"
             raise Unavailable(text, hint="keep it on a local file system") from error
         return _RealLock(descriptor, _identify(descriptor))
 
