@@ -8,13 +8,13 @@ import msgspec
 from msgspec import inspect
 
 from forebay.app.configuring.faults import Fault, Given, misconfigured
-from forebay.app.configuring.schema import SETTINGS, Setting
+from forebay.app.configuring.schema import SERVER, SETTINGS, Schema, Setting
 from forebay.app.configuring.sources import from_environment, from_file, from_original
 from forebay.app.configuring.texts import parse, shown
 from forebay.app.settings import Settings
 from forebay.model import Misconfigured, Rejected
 
-__all__ = ["DEFAULT", "Loaded", "Reading", "Row", "load_settings", "read_settings"]
+__all__ = ["DEFAULT", "Loaded", "Reading", "Row", "build", "load_settings", "read_settings"]
 
 DEFAULT: Final = "default"
 
@@ -83,26 +83,39 @@ def read_settings(
     variables, more = from_environment(environ or {})
     faults += some + more
     # A value that another one overrides is checked too: a file is right or wrong by itself.
-    values: dict[str, Any] = {}
-    origins: dict[str, str] = {}
-    for given in (found, original, variables, flags or {}):
-        faults += _take(given, values, origins)
-    build = _Build(values, origins, {fault.key for fault in faults})
-    root = inspect.type_info(Settings)
-    assert isinstance(root, inspect.StructType)
-    settings = build.section(root, "")
-    faults += build.faults
-    if faults or settings is None:
-        return Reading(loaded=None, faults=faults)
+    settings, origins, more = build(SERVER, (found, original, variables, flags or {}), faults)
+    if settings is None:
+        return Reading(loaded=None, faults=more)
     assert isinstance(settings, Settings)
     return Reading(loaded=Loaded(settings=settings, origins=origins), faults=[])
 
 
-def _take(given: Mapping[str, Given], values: dict[str, Any], origins: dict[str, str]) -> Iterable[Fault]:
+def build(
+    schema: Schema, sources: Iterable[Mapping[str, Given]], faults: list[Fault]
+) -> tuple[msgspec.Struct | None, dict[str, str], list[Fault]]:
+    """The value that the sources make, the last one of a setting counting, and where each part is from.
+
+    There is no value where there are faults: those that are given, or new ones.
+    """
+    values: dict[str, Any] = {}
+    origins: dict[str, str] = {}
+    for given in sources:
+        faults = [*faults, *_take(schema, given, values, origins)]
+    made = _Build(values, origins, {fault.key for fault in faults})
+    root = inspect.type_info(schema.root)
+    assert isinstance(root, inspect.StructType)
+    settings = made.section(root, "")
+    faults = [*faults, *made.faults]
+    return (None if faults else settings), origins, faults
+
+
+def _take(
+    schema: Schema, given: Mapping[str, Given], values: dict[str, Any], origins: dict[str, str]
+) -> Iterable[Fault]:
     faults = []
     for path, said in given.items():
         try:
-            values[path] = _value(SETTINGS[path], said.text)
+            values[path] = _value(schema.settings[path], said.text)
             origins[path] = said.source
         except Rejected as error:
             faults.append(Fault(key=path, source=said.source, message=error.message, hint=error.hint))

@@ -1,7 +1,8 @@
-"""Every setting there is, read off the structs in `forebay.app.settings`.
+"""Every setting there is, read off structs: those of a server in `forebay.app.settings`, or others.
 
 The kind of a number follows from its name, as everywhere in Forebay: what ends with `bytes` is a size,
-what ends with `seconds` is a duration (a qualifier like `max` may follow).
+what ends with `seconds` is a duration (a qualifier like `max` may follow). A setting that keeps a name from
+elsewhere says its kind itself, with `extra={"kind": "size"}`.
 """
 
 import re
@@ -14,7 +15,8 @@ from msgspec import inspect
 from forebay.app.settings import Settings
 
 __all__ = [
-    "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "SECTIONS", "SETTINGS", "Kind", "Setting", "variable_of",
+    "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "SECTIONS", "SERVER", "SETTINGS", "Kind", "Schema", "Setting",
+    "schema_of", "variable_of",
 ]  # fmt: skip
 
 Kind: TypeAlias = Literal["size", "duration", "integer", "number", "switch", "choice", "text"]
@@ -94,15 +96,17 @@ def _setting(path: str, kind: inspect.Type, default: Any, owner: type[msgspec.St
         (kind,) = (member for member in kind.types if not isinstance(member, inspect.NoneType))
     meaning: str | None = None
     is_secret = False
+    named: Kind | None = None
     if isinstance(kind, inspect.Metadata):
         meaning = (kind.extra_json_schema or {}).get("description")
         is_secret = (kind.extra or {}).get("secret", False)
+        named = (kind.extra or {}).get("kind")
         kind = kind.type
     exclusive = getattr(kind, "gt", None), getattr(kind, "lt", None)
     assert exclusive == (None, None), f"{path} has a bound that nothing here looks at"
     return Setting(
         path=path,
-        kind=_kind(path, kind),
+        kind=named or _kind(path, kind),
         optional=optional,
         default=default,
         least=getattr(kind, "ge", None),
@@ -136,10 +140,24 @@ def _sections(struct: inspect.StructType, prefix: str) -> Iterator[tuple[str, tu
             yield from _sections(field.type, f"{prefix}{field.name}.")
 
 
-_ROOT: Final = inspect.type_info(Settings)
-assert isinstance(_ROOT, inspect.StructType)
+class Schema(msgspec.Struct, frozen=True, kw_only=True):
+    """The settings of one program."""
 
-SETTINGS: Final = {setting.path: setting for setting in _walk(_ROOT, "", Settings())}
-"""All settings by path, in the order of the structs."""
-SECTIONS: Final = dict(_sections(_ROOT, ""))
-"""The names in each section, by its path; the whole is the section with the empty path."""
+    root: type[msgspec.Struct]
+    settings: dict[str, Setting]
+    """All of them by path, in the order of the structs."""
+    sections: dict[str, tuple[str, ...]]
+    """The names in each section, by its path; the whole is the section with the empty path."""
+
+
+def schema_of(root: type[msgspec.Struct]) -> Schema:
+    """The settings of a struct all of whose fields have defaults."""
+    kind = inspect.type_info(root)
+    assert isinstance(kind, inspect.StructType)
+    settings = {setting.path: setting for setting in _walk(kind, "", root())}
+    return Schema(root=root, settings=settings, sections=dict(_sections(kind, "")))
+
+
+SERVER: Final = schema_of(Settings)
+SETTINGS: Final = SERVER.settings
+SECTIONS: Final = SERVER.sections

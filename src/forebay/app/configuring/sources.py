@@ -12,7 +12,7 @@ from typing import Final
 import yaml
 
 from forebay.app.configuring.faults import Fault, Given, excerpt, nearest
-from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SECTIONS, SETTINGS
+from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SERVER, SETTINGS, Schema
 from forebay.contract.nodes import keys_of
 from forebay.model import redact
 
@@ -69,7 +69,7 @@ def from_original(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fa
     return found, faults
 
 
-def from_file(path: Path, source: str) -> tuple[dict[str, Given], list[Fault]]:
+def from_file(path: Path, source: str, schema: Schema = SERVER) -> tuple[dict[str, Given], list[Fault]]:
     """The settings in a file; `source` says who named the file."""
     try:
         with path.open("rb") as file:
@@ -81,17 +81,17 @@ def from_file(path: Path, source: str) -> tuple[dict[str, Given], list[Fault]]:
     if len(data) > FILE_BYTES_MAX:
         text = f"is over {FILE_BYTES_MAX} bytes long"
         return {}, [Fault(key="", source=str(path), message=text, hint="is it the right file?")]
-    return _parse(data, str(path))
+    return _parse(data, str(path), schema)
 
 
-def _parse(data: bytes, name: str) -> tuple[dict[str, Given], list[Fault]]:
+def _parse(data: bytes, name: str, schema: Schema) -> tuple[dict[str, Given], list[Fault]]:
     try:
         root = yaml.compose(data, yaml.SafeLoader)
     except (yaml.YAMLError, UnicodeError) as error:
         return {}, [_not_yaml(error, name)]
     except RecursionError:
         return {}, [Fault(key="", source=name, message="is nested too deeply", hint="is it the right file?")]
-    walk = _Walk(name)
+    walk = _Walk(name, schema)
     if root is not None and not _is_null(root):
         walk.section(root, "")
     return walk.found, walk.faults
@@ -109,8 +109,9 @@ def _not_yaml(error: Exception, name: str) -> Fault:
 class _Walk:
     """Goes through a document along the settings there are; what isn't known isn't entered."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, schema: Schema) -> None:
         self._name = name
+        self._schema = schema
         self.found: dict[str, Given] = {}
         self.faults: list[Fault] = []
 
@@ -118,7 +119,7 @@ class _Walk:
         """A mapping whose keys are settings or sections."""
         if not isinstance(node, yaml.MappingNode):
             what = "the document" if not path else "it"
-            hint = f"write keys below it, like {'server' if not path else SECTIONS[path][0]}: ..."
+            hint = f"write keys below it, like {self._schema.sections[path][0]}: ..."
             self._fault(path, node, f"{what} is {_kind(node)}, not a mapping", hint)
             return
         for key, name, value, first in keys_of(node):
@@ -132,11 +133,11 @@ class _Walk:
 
     def _entry(self, section: str, name: str, key: yaml.Node, value: yaml.Node) -> None:
         path = _join(section, name)
-        if path in SECTIONS and name:
+        if path in self._schema.sections and name:
             if not _is_null(value):
                 self.section(value, path)
-        elif path not in SETTINGS:
-            self._fault(path, key, "there is no such setting", _meant(section, name))
+        elif path not in self._schema.settings:
+            self._fault(path, key, "there is no such setting", _meant(self._schema, section, name))
         elif not isinstance(value, yaml.ScalarNode) or value.tag not in _SCALARS:
             self._fault(path, value, f"it is {_kind(value)}, not a plain value", "give one value")
         else:
@@ -168,13 +169,13 @@ def _kind(node: yaml.Node) -> str:
     return "a plain value" if node.tag in _SCALARS else "a value with a tag"
 
 
-def _meant(section: str, name: str) -> str:
+def _meant(schema: Schema, section: str, name: str) -> str:
     """Say which setting it was most likely: of the same section, or else of another."""
-    if near := nearest(name, SECTIONS[section]):
+    if near := nearest(name, schema.sections[section]):
         return f"did you mean {_join(section, near)}?"
-    for path in (*SETTINGS, *SECTIONS):
+    for path in (*schema.settings, *schema.sections):
         if path and path.rpartition(".")[2] == name:
             return f"did you mean {path}?"
-    if near := nearest(_join(section, name), SETTINGS):
+    if near := nearest(_join(section, name), schema.settings):
         return f"did you mean {near}?"
-    return f"known are {', '.join(SECTIONS[section])}"
+    return f"known are {', '.join(schema.sections[section])}"

@@ -1,0 +1,1 @@
+"""Deliver: requests on their way to destinations, whatever the destinations do."""

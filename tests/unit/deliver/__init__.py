@@ -1,0 +1,1 @@
+"""Tests of deliveries: pure functions, queues and workers."""
