@@ -1,13 +1,7 @@
-"""How often a key, or the subject of a JWT, may be used: a token bucket, a pure function on one number.
+"""How often a key, or the subject of a JWT, may be used: a token bucket for each.
 
-A bucket holds `burst` tokens and gains `rate` a second; a request takes its cost out. Kept is not the
-level but the time at which the bucket is full again, which says the same, needs no ticking, and is one
-float. Times are seconds of a monotonic clock that is passed in.
-
-Invariants: within any span of t seconds at most `burst + rate * t` is let through; who is refused and
-waits as long as told is let through, if nobody else used the key; a clock that jumps back locks nobody out
-for longer than it takes to fill a bucket; there are never more than so many buckets, and if more are needed
-(keys are counted, subjects aren't), those that are nearest to full are taken for full.
+Invariants: there are never more than so many buckets, and if more are needed (keys are counted, subjects
+aren't), those that are nearest to full are taken for full.
 """
 
 import math
@@ -18,29 +12,12 @@ from typing import Final
 from forebay.api.keys import ANYONE, Key
 from forebay.api.settings import KeySettings
 from forebay.model import TooMany
+from forebay.model.bucket import spend
 
-__all__ = ["RateLimits", "spend"]
+__all__ = ["RateLimits"]
 
 _BUCKETS_MAX: Final = 100_000
 """Buckets that are remembered: ten times as many as there may be keys."""
-
-
-def spend(
-    full_at: float, now: float, *, rate: float, burst: float, cost: float = 1.0
-) -> tuple[float, float | None]:
-    """Take `cost` out of a bucket that is full at `full_at`.
-
-    Return when it is full from now on, and None; or when it would be full anyway, and the seconds to wait.
-    A cost over the burst takes a full bucket, since it could never be paid otherwise.
-    """
-    fill_seconds = burst / rate
-    full_at = min(max(full_at, now), now + fill_seconds)
-    after = full_at + min(cost, burst) / rate
-    wait = after - now - fill_seconds
-    # What is left of a token after rounding isn't worth a refusal.
-    if wait > 1e-9 * max(1.0, fill_seconds, abs(now)):
-        return full_at, wait
-    return after, None
 
 
 class RateLimits:

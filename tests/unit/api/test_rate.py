@@ -7,9 +7,10 @@ from hypothesis import strategies as st
 from forebay.api import rate
 from forebay.api.jwt.tokens import Caller
 from forebay.api.keys import ANYONE, Key, make_key
-from forebay.api.rate import RateLimits, spend
+from forebay.api.rate import RateLimits
 from forebay.api.settings import KeySettings
 from forebay.model import TooMany
+from forebay.model.bucket import spend
 
 RATES = st.floats(0.01, 1e6)
 BURSTS = st.integers(1, 10_000)
