@@ -1,0 +1,111 @@
+"""One round of a queue's disk thread: everything that has gathered since the last one.
+
+Order within a round: dead letters before the acks of their entries, so that a crash between them repeats an
+entry and loses none; pushes before reads, so that what was just pushed is read from memory.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import TypeAlias
+
+from forebay.deliver.backing import Backing, Record
+from forebay.deliver.dead_letters import DeadLetters
+from forebay.deliver.entry import Entry
+from forebay.model import ForebayError, Rejected, Unavailable
+
+__all__ = ["DiskRound", "Done", "Push"]
+
+Done: TypeAlias = Callable[[ForebayError | None], None]
+"""Is called once, with the reason where something wasn't done."""
+
+
+class Push:
+    """An entry on its way to the disk."""
+
+    __slots__ = ("data", "done", "entry", "error")
+
+    def __init__(self, data: bytes, done: Done, entry: Entry | None = None) -> None:
+        self.data = data
+        self.done = done
+        self.entry = entry
+        """The entry in memory that it was until now, if it was one."""
+        self.error: ForebayError | None = None
+
+
+class DiskRound:
+    """What is to be done, and after `run` what came of it."""
+
+    __slots__ = (
+        "acks",
+        "buried",
+        "bytes_max",
+        "count",
+        "failure",
+        "letter_error",
+        "letters",
+        "pushes",
+        "records",
+    )
+
+    def __init__(
+        self,
+        pushes: list[Push],
+        acks: list[int],
+        letters: list[tuple[bytes, Done]],
+        *,
+        count: int,
+        bytes_max: int,
+    ) -> None:
+        self.pushes = pushes
+        self.acks = acks
+        self.letters = letters
+        self.count = count
+        self.bytes_max = bytes_max
+        self.records: Sequence[Record] = ()
+        self.letter_error: ForebayError | None = None
+        self.failure: Exception | None = None
+        """Why acks or reads failed; acks are then to be tried again."""
+
+    def run(self, backing: Backing, dead: DeadLetters) -> None:
+        """Do it; raises nothing, since every pusher waits for its answer."""
+        if self.letters:
+            try:
+                dead.add([letter for letter, _ in self.letters])
+            except Exception as error:  # noqa: BLE001 - as above
+                self.letter_error = _explained(error)
+        try:
+            if self.acks:
+                backing.ack(self.acks)
+                self.acks = []
+        except Exception as error:  # noqa: BLE001 - as above
+            self.failure = error
+        if self.pushes:
+            self._push(backing, self.pushes)
+        try:
+            if self.count > 0:
+                self.records = backing.read(self.count, self.bytes_max)
+            backing.tick()
+        except Exception as error:  # noqa: BLE001 - as above
+            self.failure = error
+
+    def _push(self, backing: Backing, pushes: Sequence[Push]) -> None:
+        try:
+            backing.push([push.data for push in pushes])
+        except Rejected as error:
+            if len(pushes) == 1:
+                pushes[0].error = error
+            else:  # one of them is at fault: each by itself
+                for push in pushes:
+                    self._push(backing, [push])
+        except Exception as error:  # noqa: BLE001 - as above
+            known = _explained(error)
+            for push in pushes:
+                push.error = known
+
+
+def _explained(error: Exception) -> ForebayError:
+    if isinstance(error, ForebayError):
+        return error
+    text = f"the disk failed: {error}" if isinstance(error, OSError) else f"the queue failed: {error!r}"
+    return Unavailable(text, hint="look at the disk, then at the logs", retry_after_seconds=1.0)

@@ -1,0 +1,463 @@
+"""SendQueue: entries on their way to one destination, on disk before they are acknowledged.
+
+The disk has a thread of its own. While one round runs there (`disk_round`) the next one gathers, so pushes
+that come together share one sync, and a lone push waits for nobody.
+
+Invariants: never more entries or bytes than the limits; a pusher whose entry is dropped is told so, if it
+still waits; an entry is taken by one worker at a time, in the order of pushing, and leaves the disk only when
+it is settled; with durability `always` an entry that is only in memory isn't acknowledged.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from collections import Counter, deque
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import Final, NoReturn
+
+from forebay.deliver.backing import Backing
+from forebay.deliver.dead_letters import DeadLetters
+from forebay.deliver.disk_round import DiskRound, Done, Push
+from forebay.deliver.entry import Entry, EntryState
+from forebay.deliver.memory_queue import DRAIN_COUNT, DRAIN_SECONDS, MemoryQueue
+from forebay.deliver.queue_settings import SendQueueSettings
+from forebay.deliver.room import Room
+from forebay.deliver.sizing import Sizes
+from forebay.deliver.window import Window
+from forebay.model import ForebayError, Full, Rejected, Unavailable
+
+__all__ = ["SendQueue"]
+
+logger: Final = logging.getLogger("forebay.deliver")
+_VOLATILE: Final = 1 << 62
+"""Sequence numbers of entries that are only in memory begin here: after all others."""
+_TICK_SECONDS: Final = 0.1
+"""How long acks may gather when nothing else takes a round."""
+_IDLE_TICKS: Final = 5
+"""Ticks after which a round is due although nothing was asked for."""
+_ACKS: Final = 256
+
+
+class SendQueue:
+    """A queue of one destination. Used by one event loop; `close` ends it."""
+
+    def __init__(
+        self,
+        backing: Backing,
+        dead: DeadLetters,
+        settings: SendQueueSettings,
+        sizes: Sizes,
+        *,
+        clock: Callable[[], int],
+    ) -> None:
+        self._backing = backing
+        self._dead = dead
+        self._settings = settings
+        self._clock = clock
+        self._loop = asyncio.get_running_loop()
+        self._thread = ThreadPoolExecutor(1, "forebay-queue")
+        self._memory_bytes = sizes.memory_bytes
+        self._unread, self._unread_bytes = backing.entry_count, backing.total_bytes
+        self.room = Room(sizes.max_size, sizes.max_bytes, size=self._unread, bytes_held=self._unread_bytes)
+        self._window = Window()
+        self._memory = MemoryQueue()
+        self._volatile = _VOLATILE
+        self._pending: list[Push] = []
+        self._acks: list[int] = []
+        self._letters: list[tuple[bytes, Done]] = []
+        self._takers: deque[asyncio.Future[None]] = deque()
+        self._evicting = asyncio.Lock()
+        self._round: DiskRound | None = None
+        self._is_scheduled = False
+        self._round_ended: asyncio.Future[None] | None = None
+        self._wake_timer: asyncio.TimerHandle | None = None
+        self._drain_timer: asyncio.TimerHandle | None = None
+        self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        self._ticks = 0
+        self._is_closed = False
+        self.pushed = self.disk_full = 0
+        self.dropped: Counter[str] = Counter()
+        """Entries that were accepted or offered and then not kept, by reason."""
+        self.problem: str | None = None
+        """Why the disk didn't take the last push; None when it did."""
+        self._kick()
+
+    # Pushing
+
+    def reserve_now(self, size: int) -> bool:
+        """Take room for an entry if there is some; `write` or `cancel` follows."""
+        return not self._is_closed and self.room.reserve(size)
+
+    async def reserve(self, size: int) -> None:
+        """Take room for an entry as `full_behavior` says; Full, or TooLarge, where there is none."""
+        if self._is_closed:
+            raise _closed()
+        self.room.check(size)
+        if self.room.reserve(size):
+            return
+        if self._settings.full_behavior == "block":
+            if not await self.room.wait(size, self._settings.block_timeout):
+                self._refuse("timeout")
+        elif self._settings.full_behavior == "drop_newest":
+            self._refuse("newest")
+        else:
+            await self._evict_for(size)
+
+    def cancel(self, size: int) -> None:
+        """Give back room that was reserved and isn't needed."""
+        self.room.release(size)
+
+    def write(self, data: bytes, done: Done) -> None:
+        """Keep an entry for which room was reserved; `done` is called when it is safe, or refused."""
+        if self._is_closed:
+            self.room.release(len(data))
+            done(_closed())
+            return
+        self._pending.append(Push(data, done))
+        self._kick()
+
+    async def push(self, data: bytes) -> None:
+        """Keep an entry; safe when it returns."""
+        await self.reserve(len(data))
+        future: asyncio.Future[None] = self._loop.create_future()
+
+        def done(error: ForebayError | None) -> None:
+            if not future.done():
+                future.set_result(None) if error is None else future.set_exception(error)
+
+        self.write(data, done)
+        await future
+
+    async def _evict_for(self, size: int) -> None:
+        async with self._evicting:
+            while not self.room.reserve(size):
+                entry = self._window.oldest_idle()
+                if entry is not None:
+                    self.dropped["oldest"] += 1
+                    self._settle(entry)
+                elif self._unread or self._pending or (self._round is not None and self._round.pushes):
+                    await self._next_round()
+                else:  # all of it is being sent
+                    self._refuse("newest")
+
+    def _refuse(self, reason: str) -> NoReturn:
+        self.dropped[reason] += 1
+        raise Full(
+            f"the queue is full: {self.room.size} entries, {self.room.bytes_held} bytes",
+            hint="wait until the destination has taken some, or raise max_size and max_bytes",
+            retry_after_seconds=1.0,
+        )
+
+    # Taking and settling
+
+    def take_now(self) -> Entry | None:
+        """The next entry, if one is ready."""
+        if self._wake_timer is not None:
+            self._window.wake(self._loop.time())  # the timer may be late
+        entry = self._window.take()
+        if self._unread and self._window.ready < self._settings.inmemory_blocks // 4:
+            self._kick()
+        return entry
+
+    async def take(self) -> Entry:
+        """The next entry, as soon as there is one."""
+        while (entry := self.take_now()) is None:
+            future: asyncio.Future[None] = self._loop.create_future()
+            self._takers.append(future)
+            try:
+                await future
+            except asyncio.CancelledError:
+                if future.done() and not future.cancelled():
+                    self._wake_takers(1)  # another one gets what this one was called for
+                else:
+                    self._takers.remove(future)
+                raise
+        return entry
+
+    def done(self, entry: Entry) -> None:
+        """An entry was delivered."""
+        self._settle(entry)
+
+    def release(self, entry: Entry) -> None:
+        """An entry wasn't sent after all: it is next again."""
+        self._window.release(entry)
+        self._wake_takers(1)
+
+    def retry(self, entry: Entry, seconds: float) -> None:
+        """An entry failed: it is taken again after a pause, with its place in line."""
+        entry.attempts += 1
+        self._window.delay(entry, self._loop.time() + seconds)
+        self._set_wake_timer()
+
+    def bury(self, entry: Entry, letter: bytes, *, is_last: bool = True) -> None:
+        """Keep a dead letter; with it the entry is settled, unless other parts of it are left."""
+
+        def done(error: ForebayError | None) -> None:
+            if error is not None:
+                logger.error("a dead letter can't be kept, its entry stays: %s", error)
+                self._window.delay(entry, self._loop.time() + self._settings.retry_interval)
+                self._set_wake_timer()
+            elif is_last:
+                self._settle(entry)
+            else:
+                self.release(entry)
+
+        self._letters.append((letter, done))
+        self._kick()
+
+    def _settle(self, entry: Entry) -> None:
+        self._window.remove(entry)
+        self.room.release(entry.size)
+        if entry.is_volatile:
+            self._memory.remove(entry)
+            return
+        self._acks.append(entry.sequence)
+        if len(self._acks) >= _ACKS:
+            self._kick()
+
+    # Numbers
+
+    @property
+    def size(self) -> int:
+        """Entries that aren't settled."""
+        return self.room.size
+
+    @property
+    def waiting(self) -> int:
+        """Entries that could be sent now, of those in memory."""
+        return self._window.ready
+
+    @property
+    def dead_count(self) -> int:
+        """Dead letters that are kept."""
+        return self._dead.count
+
+    @property
+    def volatile(self) -> int:
+        """Entries that are only in memory since the disk doesn't take them."""
+        return len(self._memory)
+
+    def oldest_seconds(self) -> float:
+        """The age of the entry that waits longest; 0 where none does."""
+        oldest = self._window.oldest()
+        return 0.0 if oldest is None else max(0.0, (self._clock() - oldest.enqueued_at_us) / 1e6)
+
+    # Rounds
+
+    def _kick(self) -> None:
+        """Start a round soon, with all that is asked for in this turn of the loop."""
+        if self._round is None and not self._is_scheduled:
+            self._is_scheduled = True
+            self._loop.call_soon(self._start_round)
+
+    def _start_round(self) -> None:
+        self._is_scheduled = False
+        if self._round is not None:
+            return
+        count = min(self._settings.inmemory_blocks - len(self._window), self._unread + len(self._pending))
+        if self._evicting.locked():
+            count = max(1, count)
+        room = self._memory_bytes - self._window.bytes_held
+        if room <= 0 and len(self._window):
+            count = 0
+        elif not self._unread:
+            room += sum(len(push.data) for push in self._pending)
+        self._round = DiskRound(self._pending, self._acks, self._letters, count=count, bytes_max=max(1, room))
+        self._pending, self._acks, self._letters = [], [], []
+        self._thread.submit(self._run, self._round)
+
+    def _run(self, round_: DiskRound) -> None:
+        round_.run(self._backing, self._dead)
+        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+            self._loop.call_soon_threadsafe(self._finish_round, round_)
+
+    def _finish_round(self, round_: DiskRound) -> None:
+        self._round = None
+        self._acks += round_.acks
+        if round_.failure is not None:
+            logger.error("the queue's disk failed: %r", round_.failure)
+        for push in round_.pushes:
+            self._finish_push(push)
+        for _, done in round_.letters:
+            done(round_.letter_error)
+        for record in round_.records:
+            came_at = record.enqueued_at_us or self._clock()  # one of the formats doesn't know
+            self._window.add(Entry(record.sequence, came_at, record.data))
+            self._unread_bytes -= len(record.data)
+        self._unread -= len(round_.records)
+        if round_.count > 0 and not round_.records and round_.failure is None:
+            self._forget_unreadable()
+        self._wake_takers(len(round_.records))
+        if self._round_ended is not None:
+            self._round_ended.set_result(None)
+            self._round_ended = None
+        wants_more = self._unread > 0 and self._window.ready < self._settings.inmemory_blocks // 4
+        if self._pending or self._letters or len(self._acks) >= _ACKS or (wants_more and round_.records):
+            self._kick()
+
+    def _finish_push(self, push: Push) -> None:
+        if push.error is None:
+            self.problem = None
+            self.pushed += 1
+            self._unread += 1
+            self._unread_bytes += len(push.data)
+        if push.entry is not None:
+            self._drained(push.entry, push.error)
+        elif push.error is None:
+            push.done(None)
+            self._drain_soon()
+        elif isinstance(push.error, Rejected):
+            self.room.release(len(push.data))
+            push.done(push.error)
+        else:
+            self._fail_over(push)
+
+    def _forget_unreadable(self) -> None:
+        """The disk has nothing more to read: the rest of what was counted is damaged, and reported."""
+        for _ in range(self._unread):
+            self.dropped["corrupt"] += 1
+            self.room.size -= 1
+        self.room.bytes_held -= self._unread_bytes
+        self._unread = self._unread_bytes = 0
+
+    async def _next_round(self) -> None:
+        if self._round_ended is None:
+            self._round_ended = self._loop.create_future()
+        self._kick()
+        await asyncio.shield(self._round_ended)
+
+    def _tick(self) -> None:
+        self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        self._ticks += 1
+        if self._acks or self._ticks >= _IDLE_TICKS:
+            self._ticks = 0
+            self._kick()
+
+    def _wake_takers(self, count: int) -> None:
+        while count > 0 and self._takers:
+            future = self._takers.popleft()
+            if not future.done():
+                future.set_result(None)
+                count -= 1
+
+    def _set_wake_timer(self) -> None:
+        if self._wake_timer is not None:
+            self._wake_timer.cancel()
+            self._wake_timer = None
+        due = self._window.next_due()
+        if due is not None and not self._is_closed:
+            self._wake_timer = self._loop.call_at(due, self._wake)
+
+    def _wake(self) -> None:
+        self._wake_takers(self._window.wake(self._loop.time()))
+        self._set_wake_timer()
+
+    # Failover: the disk doesn't take a push
+
+    def _fail_over(self, push: Push) -> None:
+        assert push.error is not None
+        self.problem = str(push.error)
+        self.disk_full += isinstance(push.error, Full)
+        entry = Entry(self._volatile, self._clock(), push.data, is_volatile=True)
+        self._volatile += 1
+        done = push.done
+        if self._settings.durability != "always":
+            done(None)
+            done = _nobody
+        else:
+            self._loop.call_later(self._settings.block_timeout, self._expire, entry, push.error)
+        self._window.add(entry)
+        for evicted in self._memory.add(entry, done):
+            self._withdraw(evicted, push.error)
+        self._wake_takers(1)
+        if self._drain_timer is None:
+            self._drain_timer = self._loop.call_later(DRAIN_SECONDS, self._drain)
+
+    def _expire(self, entry: Entry, error: ForebayError) -> None:
+        """The pusher has waited long enough."""
+        if entry.state in (EntryState.READY, EntryState.DELAYED):
+            self._withdraw(entry, error)
+        elif entry.state is not EntryState.GONE:  # it is being sent or written: the answer comes soon
+            self._loop.call_later(1.0, self._expire, entry, error)
+
+    def _withdraw(self, entry: Entry, error: ForebayError) -> None:
+        self.dropped["disk_full" if isinstance(error, Full) else "disk_failed"] += 1
+        self._window.remove(entry)
+        self.room.release(entry.size)
+        self._memory.remove(entry, error)
+
+    def _drain(self) -> None:
+        """Try the disk again with a few entries."""
+        self._drain_timer = None
+        for entry in self._memory.idle(DRAIN_COUNT):
+            entry.state = EntryState.WRITING
+            self._pending.append(Push(entry.data, _nobody, entry))
+        self._kick()
+
+    def _drain_soon(self) -> None:
+        """The disk has taken a push: it may take the others."""
+        if self._drain_timer is not None:
+            self._drain_timer.cancel()
+            self._drain_timer = self._loop.call_later(0.0, self._drain)
+
+    def _drained(self, entry: Entry, error: ForebayError | None) -> None:
+        if error is None:
+            self._window.remove(entry)
+            self._memory.remove(entry)
+        else:
+            self._window.put_back(entry)
+            self._wake_takers(1)
+        if self._is_closed or not len(self._memory) or self._drain_timer is not None:
+            return
+        pause = DRAIN_SECONDS if error is not None else 0.0
+        self._drain_timer = self._loop.call_later(pause, self._drain)
+
+    # The end
+
+    async def close(self) -> None:
+        """Write what isn't written, and let go of the disk; workers have ended before.
+
+        What is only in memory goes to the disk if it takes it, and is refused or dropped otherwise.
+        """
+        if self._is_closed:
+            return
+        self._is_closed = True
+        for timer in (self._tick_timer, self._wake_timer, self._drain_timer):
+            if timer is not None:
+                timer.cancel()
+        await self._settle_down()
+        for entry in self._memory:
+            self.dropped["shutdown"] += 1
+            self._memory.remove(entry, _closed())
+        await self._loop.run_in_executor(self._thread, self._close_files)
+        self._thread.shutdown()
+
+    async def _settle_down(self) -> None:
+        """Rounds until nothing is left to write, or the disk takes nothing."""
+        while True:
+            before = len(self._memory)
+            self._drain()
+            while self._round is not None or self._pending or self._letters or self._is_scheduled:
+                await self._next_round()
+            if not self._memory or len(self._memory) >= before:
+                break
+        while self._acks:
+            held = len(self._acks)
+            await self._next_round()
+            if len(self._acks) >= held:  # the disk won't have them: what they are about is sent again
+                break
+
+    def _close_files(self) -> None:
+        self._backing.close()
+        self._dead.close()
+
+
+def _nobody(_: ForebayError | None) -> None:
+    """The pusher has its answer already."""
+
+
+def _closed() -> Unavailable:
+    return Unavailable("the queue is closed", hint="the relay stops; try again soon", retry_after_seconds=1.0)

@@ -1,0 +1,107 @@
+"""The window: entries of a queue that are in memory, and which of them is next.
+
+The lowest sequence number that is ready goes first, so an entry that comes back keeps its place in line.
+Invariant: an entry is in exactly one of ready, delayed and leased until it is settled.
+"""
+
+from __future__ import annotations
+
+import heapq
+
+from forebay.deliver.entry import Entry, EntryState
+
+__all__ = ["Window"]
+
+
+class Window:
+    """Entries by what may be done with them. Times in seconds of a monotonic clock."""
+
+    def __init__(self) -> None:
+        self._ready: list[Entry] = []
+        self._delayed: list[tuple[float, Entry]] = []
+        self._all: dict[int, Entry] = {}
+        self.bytes_held = 0
+        self.leased = 0
+
+    def __len__(self) -> int:
+        return len(self._all)
+
+    @property
+    def ready(self) -> int:
+        """Entries that could be sent now; those that were dropped meanwhile may still be counted."""
+        return len(self._ready)
+
+    def add(self, entry: Entry) -> None:
+        """Take in an entry that is ready."""
+        self._all[entry.sequence] = entry
+        self.bytes_held += entry.size
+        entry.state = EntryState.READY
+        heapq.heappush(self._ready, entry)
+
+    def take(self) -> Entry | None:
+        """Hand out the next entry, if one is ready."""
+        ready = self._ready
+        while ready:
+            entry = heapq.heappop(ready)
+            if entry.state is EntryState.READY:
+                entry.state = EntryState.LEASED
+                self.leased += 1
+                return entry
+        return None
+
+    def release(self, entry: Entry) -> None:
+        """An entry that was handed out is ready again."""
+        self._return(entry)
+        self.put_back(entry)
+
+    def delay(self, entry: Entry, due: float) -> None:
+        """An entry that was handed out is ready again at `due`."""
+        self._return(entry)
+        entry.state = EntryState.DELAYED
+        heapq.heappush(self._delayed, (due, entry))
+
+    def put_back(self, entry: Entry) -> None:
+        """An entry that was to be written stays: it is ready."""
+        entry.state = EntryState.READY
+        heapq.heappush(self._ready, entry)
+
+    def wake(self, now: float) -> int:
+        """Make ready what is due; tell how many there are."""
+        count = 0
+        while self._delayed and self._delayed[0][0] <= now:
+            _, entry = heapq.heappop(self._delayed)
+            if entry.state is EntryState.DELAYED:
+                entry.state = EntryState.READY
+                heapq.heappush(self._ready, entry)
+                count += 1
+        return count
+
+    def next_due(self) -> float | None:
+        """When the next delayed entry is ready."""
+        while self._delayed and self._delayed[0][1].state is not EntryState.DELAYED:
+            heapq.heappop(self._delayed)
+        return self._delayed[0][0] if self._delayed else None
+
+    def remove(self, entry: Entry) -> None:
+        """Forget an entry: it is settled, dropped or written."""
+        if entry.state is EntryState.LEASED:
+            self.leased -= 1
+        entry.state = EntryState.GONE
+        del self._all[entry.sequence]
+        self.bytes_held -= entry.size
+
+    def oldest(self) -> Entry | None:
+        """The first in line, whatever its state."""
+        return min(self._all.values(), default=None)
+
+    def oldest_idle(self) -> Entry | None:
+        """The first in line that no worker has; volatile ones aside."""
+        while self._ready and self._ready[0].state is not EntryState.READY:
+            heapq.heappop(self._ready)
+        waiting = [entry for _, entry in self._delayed if entry.state is EntryState.DELAYED]
+        found = min([*self._ready[:1], *waiting], default=None)
+        return None if found is None or found.is_volatile else found
+
+    def _return(self, entry: Entry) -> None:
+        assert entry.state is EntryState.LEASED, "an entry comes back once"
+        self.leased -= 1
