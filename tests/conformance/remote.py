@@ -12,9 +12,10 @@ from collections.abc import Coroutine
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from forebay.api.context import Context
-from forebay.api.serving import HttpServer, listen
+from forebay.api.serving import HttpServer
 from forebay.client.log import http_log
 from forebay.store.store import LogStore
+from forebay.wire.port import listen
 from tests.conformance.rigs import MemoryRig
 
 if TYPE_CHECKING:

@@ -23,13 +23,12 @@ from forebay.api.application import Application
 from forebay.api.context import Context
 from forebay.api.protocol import bounded
 from forebay.api.routes import ROUTES
-from forebay.api.settings import split_listen
-from forebay.model import Misconfigured, Unavailable, cancel
+from forebay.model import Unavailable, cancel
 from forebay.store.seam import Store
+from forebay.wire.port import BACKLOG
 
 logger: Final = logging.getLogger("forebay.api")
 _AGAIN_SECONDS: Final = 1.0
-_BACKLOG: Final = 4_096
 
 
 class _Uvicorn(uvicorn.Server):
@@ -67,7 +66,7 @@ class HttpServer:
                 access_log=False,
                 server_header=False,
                 proxy_headers=False,
-                backlog=_BACKLOG,
+                backlog=BACKLOG,
                 timeout_keep_alive=limits.idle_seconds,  # type: ignore[arg-type]  # fractions do as well
                 timeout_graceful_shutdown=limits.shutdown_seconds,  # type: ignore[arg-type]  # likewise
                 ssl_certfile=settings.tls_certificate,
@@ -137,24 +136,6 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-
-
-def listen(address: str) -> socket.socket:
-    """An open socket at `host:port`; port 0 takes a free one."""
-    host, port = split_listen(address)
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    # Said to be TCP, or asyncio leaves small answers to wait for the acknowledgement of their heads.
-    sock = socket.socket(family, socket.SOCK_STREAM, socket.IPPROTO_TCP)
-    try:
-        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        sock.bind((host, port))
-        # From here on whoever connects waits to be accepted, and isn't refused.
-        sock.listen(_BACKLOG)
-    except OSError as error:
-        sock.close()
-        text = f"can't listen on {address}: {error.strerror}"
-        raise Misconfigured(text, hint="is another server running? choose another with --listen") from None
-    return sock
 
 
 def _raise_files_limit(connections: int) -> None:

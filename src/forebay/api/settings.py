@@ -4,19 +4,14 @@ Bounds are part of the types (`msgspec.Meta`), so that whoever reads settings ca
 and report every bad one; what concerns several at once is checked when the value is made.
 """
 
-from ipaddress import ip_address
-from typing import Annotated, Final, TypeAlias
+from typing import Annotated, TypeAlias
 
 import msgspec
 
 from forebay.model import Misconfigured
+from forebay.wire.port import LISTEN, is_loopback, split_listen
 
-__all__ = ["LISTEN", "KeySettings", "ServerLimits", "ServerSettings", "check_exposure", "split_listen"]
-
-_PORT: Final = (
-    "(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{1,3}|[0-9])"
-)
-LISTEN: Final = rf"^(?:\[[0-9a-fA-F:.]+\]|[^:/@\[\]\s]+):{_PORT}$"
+__all__ = ["KeySettings", "ServerLimits", "ServerSettings", "check_exposure"]
 
 _Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)]
 _Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
@@ -104,29 +99,15 @@ class KeySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Requests of a key at once; none for those of one second."""
 
 
-def split_listen(listen: str) -> tuple[str, int]:
-    """Host and port of `ServerSettings.listen`; the host of IPv6 without its brackets."""
-    host, _, port = listen.rpartition(":")
-    return host.removeprefix("[").removesuffix("]"), int(port)
-
-
 def check_exposure(settings: ServerSettings, *, guarded: bool) -> None:
     """Refuse to listen beyond this machine when anyone could do anything.
 
     `guarded` says that there are keys, or that JWTs are taken.
     """
     host, _ = split_listen(settings.listen)
-    if guarded or settings.insecure or _is_loopback(host):
+    if guarded or settings.insecure or is_loopback(host):
         return
     raise Misconfigured(
         f"server.listen is {settings.listen}, open to other machines, and there are no API keys",
         hint="make one with `forebay keys create`, set jwt, listen on 127.0.0.1, or say --insecure",
     )
-
-
-def _is_loopback(host: str) -> bool:
-    try:
-        return ip_address(host).is_loopback
-    except ValueError:
-        # Any other name may resolve to anything, tomorrow to something else.
-        return host.lower() == "localhost"

@@ -14,10 +14,11 @@ import msgspec
 
 from forebay.api.jwt.settings import JwtSettings
 from forebay.api.queen.settings import QueenSettings
-from forebay.api.settings import LISTEN, KeySettings, ServerSettings
+from forebay.api.settings import KeySettings, ServerSettings
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Limits, Misconfigured
 from forebay.store.store import StoreSettings
+from forebay.wire.port import LISTEN
 
 __all__ = ["LoggingSettings", "Settings", "SpoolSection", "StoreSection", "UpSettings"]
 

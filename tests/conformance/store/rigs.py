@@ -10,7 +10,7 @@ from typing import Any, Final
 import pytest
 
 from forebay.api.context import Context
-from forebay.api.serving import HttpServer, listen
+from forebay.api.serving import HttpServer
 from forebay.api.settings import ServerSettings
 from forebay.client import Client
 from forebay.model import ManualClock, cancel
@@ -21,6 +21,7 @@ from forebay.warm.seam import Warm, WarmAway
 from forebay.warm.valkey import ValkeyWarm
 from forebay.warm.valkey.server import Argument
 from forebay.warm.values import Shelf
+from forebay.wire.port import listen
 from tests.conformance.rigs import NAMES, Rig
 
 HTTP_LOGS = ("memory", "sqlite")

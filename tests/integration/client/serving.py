@@ -7,11 +7,12 @@ from types import TracebackType
 from typing import Any, Self
 
 from forebay.api.context import Context
-from forebay.api.serving import HttpServer, listen
+from forebay.api.serving import HttpServer
 from forebay.api.settings import ServerSettings
 from forebay.log.memory import MemoryLog
 from forebay.log.sqlite import SqliteLog
 from forebay.store.store import LogStore
+from forebay.wire.port import listen
 
 
 class Server:

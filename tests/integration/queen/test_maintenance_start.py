@@ -13,7 +13,7 @@ from forebay.api.context import Context
 from forebay.api.queen.maintenance import SPACE
 from forebay.api.queen.messages import PushItem, headers_of
 from forebay.api.queen.options import Facts
-from forebay.api.serving import HttpServer, listen
+from forebay.api.serving import HttpServer
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
@@ -21,6 +21,7 @@ from forebay.log.memory import MemoryLog
 from forebay.log.values import Kept, Record
 from forebay.model import Block, Message
 from forebay.store.store import LogStore
+from forebay.wire.port import listen
 
 QUICK = FailoverSettings(attempt_seconds=1.0, flush_seconds=0.01, file_seconds_max=0.02, reserve_bytes=0)
 

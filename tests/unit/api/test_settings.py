@@ -6,8 +6,9 @@ from typing import Any
 import msgspec
 import pytest
 
-from forebay.api.settings import ServerLimits, ServerSettings, check_exposure, split_listen
+from forebay.api.settings import ServerLimits, ServerSettings, check_exposure
 from forebay.model import Misconfigured
+from forebay.wire.port import split_listen
 
 
 @pytest.mark.parametrize(

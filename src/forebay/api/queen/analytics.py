@@ -23,7 +23,7 @@ from forebay.api.queen.spans import Span, span_of
 from forebay.api.queen.statuses import activity_of, worker_row
 from forebay.api.queen.tally import Activity
 from forebay.api.queen.times import iso
-from forebay.api.settings import split_listen
+from forebay.wire.port import split_listen
 
 _ROWS_MAX: Final = 20_000
 """Rows of queues and times in one answer; the newest are shown."""

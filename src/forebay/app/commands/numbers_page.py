@@ -8,7 +8,7 @@ from aiohttp import web
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
 
-from forebay.api.serving import listen
+from forebay.wire.port import listen
 
 __all__ = ["NumbersPage"]
 

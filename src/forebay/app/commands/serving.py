@@ -18,7 +18,7 @@ from forebay.api.jwt.ring import JwtRing
 from forebay.api.keyring import KeyRing
 from forebay.api.queen.sealing import read_seal
 from forebay.api.rate import RateLimits
-from forebay.api.serving import HttpServer, listen
+from forebay.api.serving import HttpServer
 from forebay.api.settings import check_exposure
 from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
@@ -29,6 +29,7 @@ from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
+from forebay.wire.port import listen
 
 __all__ = ["serve"]
 

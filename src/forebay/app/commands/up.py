@@ -20,7 +20,6 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Final
 
-from forebay.api.serving import listen
 from forebay.app.configuring import file_faults, load_from, misconfigured
 from forebay.app.configuring.flags import FLAGS, OF_SERVER
 from forebay.app.logs import set_up_logs
@@ -29,6 +28,7 @@ from forebay.model import Misconfigured, redact
 from forebay.spark.flows.spec import read_flows
 from forebay.spark.flows.supervision import GOOD_SECONDS, Supervised
 from forebay.spark.session import require_spark
+from forebay.wire.port import listen
 
 __all__ = ["up"]
 
