@@ -1,0 +1,165 @@
+"""HttpDestination: requests over HTTP/1.1, on connections that are kept.
+
+Redirects aren't followed: a 3xx is a failure of class client_error. A connection that was kept and has ended
+before any byte of the answer came costs one more try, on a new connection; delivery is at least once anyway.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import re
+import time
+from collections.abc import Callable
+from typing import Final
+
+from forebay.deliver.backoff import retry_after_seconds
+from forebay.deliver.failure import failed, of_status
+from forebay.deliver.http.connection import Answer, StaleError
+from forebay.deliver.http.pool import ConnectionPool
+from forebay.deliver.http.tls import client_context
+from forebay.deliver.settings import DestinationSettings
+from forebay.deliver.signature import SIGNATURE_HEADERS, signature_headers
+from forebay.deliver.values import Outcome, Prepared, Request
+from forebay.model import Rejected
+
+__all__ = ["HttpDestination"]
+
+_OF_CONNECTION: Final = frozenset(
+    (
+        *(
+            b"connection",
+            b"keep-alive",
+            b"proxy-connection",
+            b"te",
+            b"trailer",
+            b"transfer-encoding",
+            b"upgrade",
+        ),
+        *(
+            b"host",
+            b"content-length",
+            b"expect",
+            b"proxy-authorization",
+            b"proxy-authenticate",
+            b"accept-encoding",
+        ),
+    )
+)
+"""Headers that are about a connection or its answers, and not passed on."""
+_METHOD: Final = re.compile(rb"[A-Z]{3,16}")
+_METHODS_REFUSED: Final = frozenset((b"HEAD", b"CONNECT", b"TRACE"))
+_TARGET: Final = re.compile(rb"/[\x21-\x7e\x80-\xff]*")
+_NAMES: Final = re.compile(rb"[!#$%&'*+.^_`|~0-9A-Za-z-]*")
+_ID: Final = re.compile(r"[\x21-\x2d\x2f-\x7e]{1,128}")
+"""What a webhook-id may be: no dots, since those separate what is signed."""
+
+
+class HttpDestination:
+    """A destination over HTTP. Used by one event loop; `prepare` by any thread."""
+
+    def __init__(self, settings: DestinationSettings, *, wall: Callable[[], float] = time.time) -> None:
+        self._settings = settings
+        self._address = settings.address
+        self._wall = wall
+        self._fixed = b"".join(b"%s: %s\r\n" % pair for pair in settings.fixed_headers)
+        self._keys = settings.signing_keys
+        own = frozenset(name.lower() for name, _ in settings.fixed_headers)
+        self._left_out = _OF_CONNECTION | own | (SIGNATURE_HEADERS if self._keys else frozenset())
+        self._has_agent = b"user-agent" in own
+        self._agent = b"User-Agent: forebay\r\n"
+        tls = client_context(settings.tls) if self._address.is_tls else None
+        self._pool = ConnectionPool(settings, tls)
+        self._slots = asyncio.Semaphore(settings.concurrency)
+        self.stale = 0
+        """Connections that had ended when they were used again."""
+
+    @property
+    def name(self) -> str:
+        """The address, without secrets."""
+        return self._address.name
+
+    def prepare(self, request: Request, *, id: str) -> Prepared:
+        """Make the head of a request."""
+        if not _METHOD.fullmatch(request.method) or request.method in _METHODS_REFUSED:
+            raise Rejected(f"the method {_shown(request.method)} can't be delivered", hint="use POST")
+        if not _TARGET.fullmatch(request.target):
+            raise Rejected(f"the path {_shown(request.target)} can't be sent", hint="percent-encode it")
+        if self._keys and not _ID.fullmatch(id):
+            raise Rejected(f"the id {id[:64]!r} can't be signed", hint="use letters, digits, - and _")
+        left_out = self._left_out
+        headers = [pair for pair in request.headers if pair[0].lower() not in left_out]
+        lines = b"".join([b"%s: %s\r\n" % pair for pair in headers])
+        if lines.count(b"\n") != len(headers) or lines.count(b"\r") != len(headers) or b"\0" in lines:
+            raise Rejected("a header holds the end of a line", hint="remove it")
+        if not _NAMES.fullmatch(b"".join([name for name, _ in headers])) or any(
+            not name for name, _ in headers
+        ):
+            raise Rejected("the name of a header holds characters that it may not have", hint="rename it")
+        has_agent = self._has_agent or any(name.lower() == b"user-agent" for name, _ in headers)
+        head = b"%s %s HTTP/1.1\r\nHost: %s\r\n%s%s%sContent-Length: %d\r\n" % (
+            request.method,
+            request.target,
+            self._address.authority,
+            lines,
+            self._fixed,
+            b"" if has_agent else self._agent,
+            len(request.body),
+        )
+        return Prepared(id, request, head, request.body)
+
+    async def send(self, prepared: Prepared) -> Outcome:
+        """Send it once; every failure is an outcome."""
+        deadline = asyncio.get_running_loop().time() + self._settings.timeout_seconds
+        try:
+            await self._wait_for_slot(deadline)
+        except TimeoutError:
+            return failed(TimeoutError(), "no connection was free in time")
+        try:
+            answer = await self._exchange(self._head(prepared), prepared.body, deadline)
+        except OSError as error:
+            return failed(error, f"{self._address.authority.decode()}: {_reason(error)}")
+        finally:
+            self._slots.release()
+        asked = answer.retry_after
+        pause = None if asked is None else retry_after_seconds(asked, self._wall())
+        return of_status(answer.status, answer=answer.body, retry_after_seconds=pause)
+
+    async def close(self) -> None:
+        """End all connections."""
+        await self._pool.close()
+
+    def _head(self, prepared: Prepared) -> bytes:
+        if not self._keys:
+            return prepared.head + b"\r\n"
+        signed = signature_headers(self._keys, prepared.id, int(self._wall()), prepared.body)
+        return prepared.head + b"".join(b"%s: %s\r\n" % pair for pair in signed) + b"\r\n"
+
+    async def _wait_for_slot(self, deadline: float) -> None:
+        if not self._slots.locked():
+            await self._slots.acquire()
+            return
+        async with asyncio.timeout_at(deadline):
+            await self._slots.acquire()
+
+    async def _exchange(self, head: bytes, body: bytes, deadline: float) -> Answer:
+        connection = self._pool.take()
+        if connection is not None:
+            try:
+                return await connection.exchange(head, body, deadline)
+            except StaleError:
+                self.stale += 1
+            finally:
+                self._pool.give(connection)
+        connection = await self._pool.connect(deadline)
+        try:
+            return await connection.exchange(head, body, deadline)
+        finally:
+            self._pool.give(connection)
+
+
+def _reason(error: OSError) -> str:
+    return error.strerror or str(error) or type(error).__name__
+
+
+def _shown(part: bytes) -> str:
+    return repr(part[:64])[1:]

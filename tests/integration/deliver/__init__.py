@@ -1,0 +1,1 @@
+"""Deliveries to real servers on loopback."""
