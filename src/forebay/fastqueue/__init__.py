@@ -1,0 +1,1 @@
+"""FastQueue: a queue of blocks in memory and in chunk files, for one process."""
