@@ -76,8 +76,10 @@ class Reader:
         place = chunk.nearest(first)
         self._enter(chunk, place.offset)
         self._sequence = place.sequence
-        while self._sequence < first and self._step(found, first, first - self._sequence, _NO_LIMIT):
-            found.records.clear()
+        has_more = True
+        while self._sequence < first and has_more:
+            has_more = self._step(found, first, first - self._sequence, _NO_LIMIT)
+            found.records.clear()  # also those of the last step: they are before `first`
             found.bytes = 0
 
     def _enter(self, chunk: Chunk, offset: int) -> None:
