@@ -27,6 +27,7 @@ from forebay.app.commands import (
     pipeline,
     pushing,
     queues,
+    relay,
     replaying,
     spool,
     spool_status,
@@ -292,6 +293,21 @@ COMMANDS: tuple[Command, ...] = (
                 replaying.replay,
                 replaying.declare_replay,
             ),
+        ),
+    ),
+    Command(
+        "relay",
+        "HTTP in, onto local disk, HTTP out, until a signal",
+        relay.relay,
+        relay.declare_relay,
+        verbs=(
+            Command(
+                "plan",
+                "how much a relay holds, and how soon it is empty",
+                relay.show_plan,
+                relay.declare_plan,
+            ),
+            Command("dead", "requests that a relay gave up, and why", relay.list_dead, relay.declare_dead),
         ),
     ),
     Command(

@@ -9,15 +9,9 @@ from typing import Protocol
 
 import msgspec
 
-__all__ = ["Backing", "BackingCounts", "MemoryBacking", "Record"]
+from forebay.fastqueue.record import Record
 
-
-class Record(msgspec.Struct, frozen=True, gc=False):
-    """Stand-in until FastQueue is there."""
-
-    sequence: int
-    enqueued_at_us: int
-    data: bytes
+__all__ = ["Backing", "BackingCounts", "MemoryBacking"]
 
 
 class BackingCounts(msgspec.Struct, frozen=True, kw_only=True):
@@ -52,7 +46,7 @@ class Backing(Protocol):
         """The next entries, in order."""
         ...
 
-    def ack(self, sequences: Iterable[int]) -> None:
+    def ack(self, sequences: Iterable[int]) -> object:
         """Forget entries, in any order."""
         ...
 

@@ -10,7 +10,8 @@ from typing import Final
 
 import msgspec
 
-from forebay.deliver.backing import Backing, Record
+from forebay.deliver.backing import Backing
+from forebay.fastqueue.record import Record
 
 __all__ = ["DEAD_BYTES", "DEAD_SIZE", "DeadLetter", "DeadLetters", "letters_of"]
 

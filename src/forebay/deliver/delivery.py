@@ -35,7 +35,7 @@ from forebay.deliver.send_queue import SendQueue
 from forebay.deliver.split import Unsplittable, split
 from forebay.deliver.values import ErrorClass, Outcome, Prepared, Request
 from forebay.deliver.worker_pool import Worker, WorkerPool
-from forebay.model import Rejected
+from forebay.model import Rejected, Unavailable
 
 __all__ = ["Delivery", "decode_request", "encode_request"]
 
@@ -168,6 +168,31 @@ class Delivery:
 
     # One attempt
 
+    async def send_now(self, request: Request) -> bool:
+        """Send a request that isn't queued; tell whether it was delivered. Nothing overtakes the queue."""
+        if self.queue.size:
+            return False
+        try:
+            return (await self.send_once(request)).is_delivered
+        except (Rejected, Unavailable):
+            return False
+
+    async def send_once(self, request: Request) -> Outcome:
+        """Send a request that isn't queued, once; Unavailable while the destination is left alone."""
+        permit = self._gate.ask()
+        if isinstance(permit, float):
+            raise Unavailable(
+                f"{self.destination.name} is left alone for now",
+                hint="try again, or switch the queue on",
+                retry_after_seconds=permit,
+            )
+        try:
+            prepared = self.destination.prepare(request, id=f"now-{self._clock()}")
+        except BaseException:
+            self.admission.give_back(permit)
+            raise
+        return await self._exchange(prepared, permit, attempts=0)
+
     def _prepared(self, entry: Entry) -> Prepared | None:
         """The next request of an entry; one that can never be sent is buried."""
         prepared = self._prepared_or_error(entry)
@@ -190,26 +215,35 @@ class Delivery:
             return Rejected(f"the request can't be prepared: {error!r}")
 
     async def _send(self, entry: Entry, prepared: Prepared, permit: Permit) -> None:
-        began = self._loop.time()
         try:
-            async with self._sends:
-                self.in_flight += 1
-                try:
-                    began = self._loop.time()
-                    outcome = await self.destination.send(prepared)
-                finally:
-                    self.in_flight -= 1
+            outcome = await self._exchange(prepared, permit, attempts=entry.attempts)
         except BaseException:  # cancelled, or a defect: the entry stays in the queue
-            self.admission.give_back(permit)
             self.queue.release(entry)
             raise
-        now = self._loop.time()
-        self.counts.attempt(outcome, now - began, attempts_before=entry.attempts)
-        self.admission.report(permit, outcome, now)
         if outcome.error_class is ErrorClass.TOO_LARGE:
             await self._divide(entry, prepared.request, outcome)
         else:
             self._conclude(entry, prepared.request, outcome)
+
+    async def _exchange(self, prepared: Prepared, permit: Permit, *, attempts: int) -> Outcome:
+        """Send a request, count and report what came of it."""
+        sends = self._sends
+        try:
+            await sends.acquire()
+            self.in_flight += 1
+            try:
+                began = self._loop.time()
+                outcome = await self.destination.send(prepared)
+            finally:
+                self.in_flight -= 1
+                sends.release()
+        except BaseException:
+            self.admission.give_back(permit)
+            raise
+        now = self._loop.time()
+        self.counts.attempt(outcome, now - began, attempts_before=attempts)
+        self.admission.report(permit, outcome, now)
+        return outcome
 
     def _conclude(self, entry: Entry, request: Request, outcome: Outcome) -> None:
         if outcome.is_delivered:

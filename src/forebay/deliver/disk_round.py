@@ -9,9 +9,10 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from forebay.deliver.backing import Backing, Record
+from forebay.deliver.backing import Backing
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
+from forebay.fastqueue.record import Record
 from forebay.model import ForebayError, Rejected, Unavailable
 
 __all__ = ["DiskRound", "Done", "Push"]

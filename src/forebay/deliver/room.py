@@ -24,6 +24,11 @@ class Room:
         self.bytes_held = bytes_held
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
 
+    @property
+    def utilization(self) -> float:
+        """How full it is, by the fuller of entries and bytes; over 1 where the limits were lowered."""
+        return max(self.size / self.size_max, self.bytes_held / self.bytes_max)
+
     def check(self, size: int) -> None:
         """Refuse an entry that would not even fit into an empty queue."""
         if size > self.bytes_max:

@@ -18,7 +18,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from typing import Final, NoReturn
 
-from forebay.deliver.backing import Backing
+from forebay.deliver.backing import Backing, BackingCounts
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.disk_round import DiskRound, Done, Push
 from forebay.deliver.entry import Entry, EntryState
@@ -52,8 +52,11 @@ class SendQueue:
         sizes: Sizes,
         *,
         clock: Callable[[], int],
+        disk_available: Callable[[], int] = lambda: 0,
     ) -> None:
         self._backing = backing
+        self.disk_available = disk_available
+        """Bytes that the disk has left."""
         self._dead = dead
         self._settings = settings
         self._clock = clock
@@ -78,7 +81,7 @@ class SendQueue:
         self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
         self._ticks = 0
         self._is_closed = False
-        self.pushed = self.disk_full = 0
+        self.pushed = self.disk_full = self._lost = 0
         self.dropped: Counter[str] = Counter()
         """Entries that were accepted or offered and then not kept, by reason."""
         self.problem: str | None = None
@@ -240,6 +243,15 @@ class SendQueue:
         """Entries that are only in memory since the disk doesn't take them."""
         return len(self._memory)
 
+    @property
+    def lost(self) -> int:
+        """Entries that were acknowledged and then dropped or damaged."""
+        return self.dropped["oldest"] + self.dropped["corrupt"] + self._lost
+
+    def backing_counts(self) -> BackingCounts:
+        """What the disk's side counts."""
+        return self._backing.counts()
+
     def oldest_seconds(self) -> float:
         """The age of the entry that waits longest; 0 where none does."""
         oldest = self._window.oldest()
@@ -384,10 +396,15 @@ class SendQueue:
             self._loop.call_later(1.0, self._expire, entry, error)
 
     def _withdraw(self, entry: Entry, error: ForebayError) -> None:
-        self.dropped["disk_full" if isinstance(error, Full) else "disk_failed"] += 1
+        self._count_drop("disk_full" if isinstance(error, Full) else "disk_failed")
         self._window.remove(entry)
         self.room.release(entry.size)
         self._memory.remove(entry, error)
+
+    def _count_drop(self, reason: str) -> None:
+        """An entry in memory is dropped: with a weaker durability its pusher was told that it is kept."""
+        self.dropped[reason] += 1
+        self._lost += self._settings.durability != "always"
 
     def _drain(self) -> None:
         """Try the disk again with a few entries."""
@@ -430,7 +447,7 @@ class SendQueue:
                 timer.cancel()
         await self._settle_down()
         for entry in self._memory:
-            self.dropped["shutdown"] += 1
+            self._count_drop("shutdown")
             self._memory.remove(entry, _closed())
         await self._loop.run_in_executor(self._thread, self._close_files)
         self._thread.shutdown()

@@ -1,0 +1,180 @@
+"""`forebay relay`: HTTP in, onto local disk, HTTP out; `plan` sizes one, `dead` lists what it gave up."""
+
+import argparse
+import asyncio
+import logging
+import math
+import signal
+import sys
+from collections.abc import Iterator
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+import uvloop
+
+from forebay.app.commands.arguments import count, duration
+from forebay.app.commands.output import print_json, print_line, print_table
+from forebay.app.logs import set_up_logs
+from forebay.app.relay_opening import open_relay
+from forebay.app.relay_settings import RelayConfig, declare_relay_flags, load_relay
+from forebay.deliver.dead_letters import DeadLetter
+from forebay.deliver.delivery import decode_request
+from forebay.deliver.sizing import Plan, plan
+from forebay.deliver.storage import read_dead_letters
+from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, to_datetime
+from forebay.relay.settings import check_exposure
+from forebay.wire.port import listen
+
+__all__ = ["declare_dead", "declare_plan", "declare_relay", "list_dead", "relay", "show_plan"]
+
+logger: Final = logging.getLogger("forebay.relay")
+_SWITCH_SECONDS: Final = 0.0001
+"""How long the disk's thread waits for the interpreter: whoever pushes waits for that."""
+
+
+def declare_relay(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `forebay relay`."""
+    declare_relay_flags(parser)
+
+
+def relay(arguments: argparse.Namespace) -> int:
+    """Relay until a signal; the address is printed when the port is open."""
+    config = load_relay(arguments)
+    check_exposure(config.relay)
+    set_up_logs(config.logging.format, config.logging.level)
+    sys.setswitchinterval(_SWITCH_SECONDS)
+    uvloop.run(_relay(config))
+    return 0
+
+
+async def _relay(config: RelayConfig) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    sock = listen(config.relay.listen)
+    host, port = sock.getsockname()[:2]
+    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    opened = await open_relay(config)
+    await opened.start(sock)
+    print_line(address)
+    for delivery in opened.deliveries:
+        logger.info(
+            "relaying %s to %s, %d entries are queued", address, delivery.destination.name,
+            delivery.queue.size, extra={"destination": delivery.destination.name},
+        )  # fmt: skip
+    await stopping.wait()
+    logger.info("stopping")
+    await opened.stop()
+    logger.info("stopped")
+
+
+def _size(text: str) -> int:
+    try:
+        return parse_bytes(text)
+    except Rejected as error:
+        raise argparse.ArgumentTypeError(str(error)) from error
+
+
+def _rate(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = math.nan
+    if not 0 <= value <= 1e12:  # noqa: PLR2004 - more than any machine
+        raise argparse.ArgumentTypeError(f"{text[:64]!r} is not a number of entries a second")
+    return value
+
+
+def declare_plan(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `forebay relay plan`."""
+    declare_relay_flags(parser, only_queue=True)
+    parser.add_argument("--entry", metavar="SIZE", type=_size, default="50k", help="an entry (default: 50k)")
+    parser.add_argument(
+        "--latency", metavar="DURATION", type=duration, default="50ms", help="of a send (default: 50ms)"
+    )
+    parser.add_argument(
+        "--rate", metavar="NUMBER", type=_rate, default="0", help="entries that come in a second (default: 0)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def show_plan(arguments: argparse.Namespace) -> int:
+    """Print what a relay with these settings can take, and how soon it is empty again."""
+    config = load_relay(arguments)
+    if arguments.latency <= 0 or arguments.entry <= 0:
+        raise Rejected("an entry and a latency are more than 0", hint="give --entry and --latency")
+    found = plan(
+        config.exporter.queue.resolve(),
+        entry_bytes=arguments.entry,
+        latency_seconds=arguments.latency,
+        arriving_per_second=arguments.rate,
+    )
+    if arguments.json:
+        print_json(found)
+        return 0
+    for name, text in _lines(found):
+        print_line(f"{name:<32}{text}")
+    return 0
+
+
+def _lines(found: Plan) -> Iterator[tuple[str, str]]:
+    yield "in memory", format_bytes(found.memory_bytes)
+    yield "on disk", format_bytes(found.disk_bytes)
+    yield "entries that fit", f"{found.entries:,}"
+    yield "entries that leave in a second", f"{found.drain_per_second:,.1f}"
+    yield "a full queue is empty after", format_seconds(found.drain_seconds)
+    if found.outage_seconds is not None:
+        yield "an outage may last", format_seconds(found.outage_seconds)
+        caught = found.catch_up_seconds
+        yield (
+            "and is made up for after",
+            "never: more comes than leaves" if caught is None else format_seconds(caught),
+        )
+
+
+def declare_dead(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `forebay relay dead`."""
+    parser.add_argument("--data", metavar="FOLDER", default="./queue", help="of the relay (default: ./queue)")
+    parser.add_argument(
+        "--limit", metavar="N", type=count, default=100, help="of each destination (default: 100)"
+    )
+    parser.add_argument("--json", action="store_true", help="print one JSON document")
+
+
+def list_dead(arguments: argparse.Namespace) -> int:
+    """Print the requests that a relay gave up, and why; the relay may not be running."""
+    rows = [
+        _row(name, letter)
+        for name, letters in read_dead_letters(Path(arguments.data))
+        for letter in islice(letters, arguments.limit)
+    ]
+    if arguments.json:
+        print_json(rows)
+        return 0
+    columns = ("destination", "buried_at", "attempts", "status", "request", "reason")
+    print_table(columns, [[str(row[column]) for column in columns] for row in rows])
+    return 0
+
+
+def _row(destination: str, letter: DeadLetter) -> dict[str, object]:
+    try:
+        request = decode_request(letter.data)
+        shown = (
+            f"{request.method.decode()} {request.target.decode('ascii', 'replace')} {len(request.body)} bytes"
+        )
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        shown = f"{len(letter.data)} bytes that aren't a request"
+    return {
+        "destination": destination,
+        "buried_at": to_datetime(letter.buried_at_us).isoformat(),
+        "enqueued_at": to_datetime(letter.enqueued_at_us).isoformat(),
+        "attempts": letter.attempts,
+        "error_class": letter.error_class,
+        "status": letter.status,
+        "request": shown,
+        "reason": letter.reason,
+        "answer": letter.answer.decode("utf-8", "replace"),
+    }

@@ -1,0 +1,132 @@
+"""All settings of a relay as one value, out of a file and flags.
+
+The section `exporter.queue` has the keys of metrics-governor, so that its file can be used as it is. Every
+key has a flag, named as there.
+"""
+
+import argparse
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from forebay.app.configuring import misconfigured
+from forebay.app.configuring.faults import Given
+from forebay.app.configuring.reading import build
+from forebay.app.configuring.schema import Schema, schema_of
+from forebay.app.configuring.sources import from_file
+from forebay.app.settings import LoggingSettings
+from forebay.deliver.queue_settings import SendQueueSettings
+from forebay.model import Misconfigured
+from forebay.relay.settings import RelaySettings
+
+__all__ = [
+    "RELAY",
+    "RELAY_FLAGS",
+    "ExporterSettings",
+    "RelayConfig",
+    "addresses",
+    "declare_relay_flags",
+    "load_relay",
+]
+
+
+class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of requests that were taken in."""
+
+    queue: SendQueueSettings = SendQueueSettings()
+
+
+class RelayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a relay can be told."""
+
+    relay: RelaySettings = RelaySettings()
+    exporter: ExporterSettings = ExporterSettings()
+    logging: LoggingSettings = LoggingSettings()
+
+
+RELAY: Final[Schema] = schema_of(RelayConfig)
+_QUEUE: Final = "exporter.queue."
+_RENAMED: Final = {
+    "meta_sync_interval": "meta-sync",
+    "stale_flush_interval": "stale-flush",
+}
+"""Flags of metrics-governor that aren't called as their keys."""
+_OWN: Final = {
+    "--listen": "relay.listen",
+    "--metrics-prefix": "relay.metrics_prefix",
+    "--ca-file": "relay.ca_file",
+    "--cert-file": "relay.cert_file",
+    "--key-file": "relay.key_file",
+    "--data": _QUEUE + "path",
+    "--memory-limit-ratio": _QUEUE + "memory_limit_ratio",
+    "--log-format": "logging.format",
+    "--log-level": "logging.level",
+}
+
+
+def _queue_flag(path: str) -> str:
+    key = path.removeprefix(_QUEUE)
+    return "--queue-" + _RENAMED.get(key, key.replace(".", "-").replace("_", "-"))
+
+
+RELAY_FLAGS: Final[Mapping[str, str]] = {
+    **_OWN,
+    **{_queue_flag(path): path for path in RELAY.settings if path.startswith(_QUEUE)},
+}
+"""The path of each flag that takes a value."""
+
+
+def declare_relay_flags(parser: argparse.ArgumentParser, *, only_queue: bool = False) -> None:
+    """Declare `--config` and the flags; with `only_queue` those of the queue alone."""
+    parser.add_argument("--config", metavar="FILE", help="the configuration file, YAML")
+    if not only_queue:
+        parser.add_argument(
+            "--to", metavar="URL", action="append", help="a destination; may be repeated, all get everything"
+        )
+        parser.add_argument(
+            "--insecure", action="store_true", help="listen beyond loopback, where the network is trusted"
+        )
+    for flag, path in RELAY_FLAGS.items():
+        if only_queue and not path.startswith(_QUEUE):
+            continue
+        setting = RELAY.settings[path]
+        choices = f": {', '.join(setting.choices)}" if setting.choices else ""
+        parser.add_argument(
+            flag, dest=_attribute(flag), metavar=setting.kind.upper(), help=f"{path}{choices}"
+        )
+
+
+def _attribute(flag: str) -> str:
+    return "relay_flag_" + flag.strip("-").replace("-", "_")
+
+
+def load_relay(arguments: argparse.Namespace) -> RelayConfig:
+    """The settings by file and flags; Misconfigured says everything that is wrong."""
+    file: str | None = arguments.config
+    found, faults = from_file(Path(file), "--config", RELAY) if file else ({}, [])
+    flags = {
+        path: Given(text, flag)
+        for flag, path in RELAY_FLAGS.items()
+        if (text := getattr(arguments, _attribute(flag), None)) is not None
+    }
+    if to := getattr(arguments, "to", None):
+        flags["relay.to"] = Given(" ".join(to), "--to")
+    if getattr(arguments, "insecure", False):
+        flags["relay.insecure"] = Given("true", "--insecure")
+    config, _, faults = build(RELAY, (found, flags), faults)
+    if config is None:
+        raise misconfigured(faults)
+    assert isinstance(config, RelayConfig)
+    return config
+
+
+def addresses(config: RelayConfig) -> list[str]:
+    """The addresses of the destinations; Misconfigured where there is none."""
+    found = config.relay.to.split()
+    if not found:
+        raise Misconfigured(
+            "the relay has no destination", hint="name one: --to http://prometheus:9090/api/v1/write"
+        )
+    return found

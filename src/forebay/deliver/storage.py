@@ -1,0 +1,163 @@
+"""Where the queue of a destination is kept: its folder, its dead letters beside it, and their sizes.
+
+::
+
+    PATH/<name of the destination>/        the queue, a FastQueue
+    PATH/<name of the destination>/dead/   its dead letters, another one
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import logging
+import re
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from forebay.deliver.backing import Backing, BackingCounts, MemoryBacking
+from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE, DeadLetter, DeadLetters, letters_of
+from forebay.deliver.queue_settings import SendQueueSettings
+from forebay.deliver.send_queue import SendQueue
+from forebay.deliver.sizing import Sizes, memory_limit, sizes
+from forebay.disk import RealDisk
+from forebay.fastqueue.queue import FastQueue
+from forebay.fastqueue.record import Damage, Record
+from forebay.fastqueue.settings import FastQueueSettings
+from forebay.model import SystemClock
+
+__all__ = ["DEAD", "FastBacking", "fast_settings", "folder_name", "open_send_queue", "read_dead_letters"]
+
+logger: Final = logging.getLogger("forebay.deliver")
+DEAD: Final = "dead"
+_UNSAFE: Final = re.compile(r"[^0-9A-Za-z.]+")
+_NAME_CHARACTERS_MAX: Final = 64
+
+
+def folder_name(destination: str) -> str:
+    """The folder of a destination, by its name without secrets: readable, and its own."""
+    plain = _UNSAFE.sub("-", destination.partition("://")[2] or destination).strip("-.")
+    digest = hashlib.sha256(destination.encode()).hexdigest()[:8]
+    return f"{plain[:_NAME_CHARACTERS_MAX]}-{digest}"
+
+
+def fast_settings(settings: SendQueueSettings, *, memory_bytes: int) -> FastQueueSettings:
+    """The settings of the FastQueue below a send queue; limits are the send queue's own."""
+    return FastQueueSettings(
+        format=settings.format,
+        durability=settings.durability,
+        inmemory_blocks=settings.inmemory_blocks,
+        inmemory_bytes=max(1, memory_bytes),
+        chunk_size=settings.chunk_size,
+        meta_sync_interval=settings.meta_sync_interval,
+        stale_flush=settings.stale_flush_interval,
+        write_buffer_size=settings.write_buffer_size,
+        compression=settings.compression,
+    )
+
+
+class FastBacking:
+    """A FastQueue, as a send queue sees it."""
+
+    def __init__(self, queue: FastQueue) -> None:
+        self._queue = queue
+        self.push: Callable[[Sequence[bytes]], range] = queue.push
+        self.read: Callable[[int, int], list[Record]] = queue.read
+        self.ack: Callable[[Iterable[int]], object] = queue.ack
+        self.close: Callable[[], None] = queue.close
+
+    @property
+    def entry_count(self) -> int:
+        """Entries that aren't acked."""
+        return self._queue.entry_count
+
+    @property
+    def total_bytes(self) -> int:
+        """Their bytes."""
+        return self._queue.total_bytes
+
+    def tick(self) -> None:
+        """Do what is due."""
+        self._queue.tick(time.monotonic())
+
+    def counts(self) -> BackingCounts:
+        """What was counted so far."""
+        queue = self._queue
+        return BackingCounts(
+            memory_blocks=queue.memory_blocks,
+            disk_bytes=queue.disk_bytes,
+            meta_syncs=queue.meta_syncs,
+            chunk_rotations=queue.rotations,
+            memory_flushes=queue.flushes,
+            corruptions=queue.corruptions,
+        )
+
+
+async def open_send_queue(
+    folder: Path, settings: SendQueueSettings, *, clock: Callable[[], int]
+) -> SendQueue:
+    """Open the queue of one destination; its sizes are known before. Reads what the last run left."""
+    limit = memory_limit()
+    if settings.type == "memory" or not settings.enabled:
+        found = sizes(settings, memory_limit=limit, disk_bytes=None)
+        letters = DeadLetters(MemoryBacking(clock))
+        return SendQueue(MemoryBacking(clock), letters, settings, found, clock=clock)
+    disk = RealDisk(folder, use="queue")
+    backing, dead, found = await asyncio.to_thread(_open_both, disk, settings, limit, clock)
+    return SendQueue(backing, dead, settings, found, clock=clock, disk_available=disk.free_bytes)
+
+
+def _open_both(
+    disk: RealDisk, settings: SendQueueSettings, limit: int | None, clock: Callable[[], int]
+) -> tuple[Backing, DeadLetters, Sizes]:
+    disk.make_folder("")
+    found = sizes(settings, memory_limit=limit, disk_bytes=disk.free_bytes() + _held_bytes(disk.folder))
+    backing = _open(disk, settings, found, clock)
+    try:
+        return backing, _open_dead(disk.folder, settings, clock), found
+    except BaseException:
+        backing.close()
+        raise
+
+
+def _open(disk: RealDisk, settings: SendQueueSettings, found: Sizes, clock: Callable[[], int]) -> Backing:
+    fast = fast_settings(settings, memory_bytes=found.memory_bytes)
+    return FastBacking(FastQueue.open(disk, fast, clock=clock, report=_report(disk)))
+
+
+def _open_dead(folder: Path, settings: SendQueueSettings, clock: Callable[[], int]) -> DeadLetters:
+    """Dead letters are always safe and of our own format, whatever the queue is."""
+    disk = RealDisk(folder / DEAD, use="queue")
+    kept = msgspec.structs.replace(settings, format="native", durability="always", inmemory_blocks=16)
+    fast = fast_settings(kept, memory_bytes=1 << 20)
+    return DeadLetters(
+        FastBacking(FastQueue.open(disk, fast, clock=clock, report=_report(disk))), DEAD_SIZE, DEAD_BYTES
+    )
+
+
+def _report(disk: RealDisk) -> Callable[[Damage], None]:
+    def report(damage: Damage) -> None:
+        logger.error(
+            "damage in %s: %s", disk.folder, damage.reason, extra={"damage": msgspec.to_builtins(damage)}
+        )
+
+    return report
+
+
+def _held_bytes(folder: Path) -> int:
+    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+
+
+def read_dead_letters(path: Path) -> Iterator[tuple[str, Iterator[DeadLetter]]]:
+    """The letters of each destination, the oldest first; Misconfigured while a relay has the folder."""
+    for folder in sorted(path.glob(f"*/{DEAD}")):
+        disk = RealDisk(folder, use="queue")
+        queue = FastQueue.open(disk, FastQueueSettings(), clock=SystemClock().now, report=_report(disk))
+        try:
+            yield folder.parent.name, letters_of(FastBacking(queue))
+        finally:
+            queue.close()

@@ -1,0 +1,171 @@
+"""The relay itself: its port, its connections, and a queue with a delivery for each destination.
+
+It stops in order: no new connections, answers to what was asked, deliveries that are under way, then the
+queues. What isn't delivered by then is on disk, for the next start.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import socket
+from collections import Counter
+from collections.abc import Sequence
+from typing import Final
+
+from forebay.deliver.delivery import Delivery
+from forebay.deliver.metrics import CONTENT_TYPE, exposition
+from forebay.deliver.queue_settings import SendQueueSettings
+from forebay.deliver.values import Request
+from forebay.relay.answer import page, problem
+from forebay.relay.intake import Intake
+from forebay.relay.protocol import Connection, Reply
+from forebay.relay.settings import RelaySettings
+
+__all__ = ["Relay"]
+
+logger: Final = logging.getLogger("forebay.relay")
+_RELAYED: Final = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
+_LOOK_SECONDS: Final = 1.0
+_TEXT: Final = "text/plain; charset=utf-8"
+_ALLOW: Final = "allow: POST, PUT, PATCH, DELETE, GET\r\n"
+
+
+class Relay:
+    """A relay on a socket. Used by one event loop."""
+
+    def __init__(
+        self, settings: RelaySettings, queue: SendQueueSettings, deliveries: Sequence[Delivery]
+    ) -> None:
+        self.limits = settings.limits
+        self.pending_bytes = 0
+        self.deliveries = deliveries
+        self.requests: Counter[int] = Counter()
+        """Requests that never became one, by the status of their answer."""
+        self._settings = settings
+        self._queue = queue
+        self._intake = Intake(deliveries, enabled=queue.enabled, always_queue=queue.always_queue)
+        self._connections: set[Connection] = set()
+        self._all_closed = asyncio.Event()
+        self._is_stopping = False
+        self._server: asyncio.Server | None = None
+        self._looking: asyncio.TimerHandle | None = None
+
+    async def start(self, sock: socket.socket) -> None:
+        """Begin to deliver what is queued, and to take requests."""
+        for delivery in self.deliveries:
+            delivery.start()
+        loop = asyncio.get_running_loop()
+        self._server = await loop.create_server(lambda: Connection(self), sock=sock)
+        self._looking = loop.call_later(_LOOK_SECONDS, self._look)
+
+    async def stop(self) -> None:
+        """End in order, within `shutdown_seconds`."""
+        loop = asyncio.get_running_loop()
+        deadline = loop.time() + self.limits.shutdown_seconds
+        self._is_stopping = True
+        if self._looking is not None:
+            self._looking.cancel()
+        if self._server is not None:
+            self._server.close()
+        await self._end_connections(deadline)
+        await asyncio.gather(*(delivery.stop(deadline) for delivery in self.deliveries))
+        for delivery in self.deliveries:
+            await delivery.queue.close()
+            logger.info(
+                "%s: %d entries are left", delivery.destination.name, delivery.queue.size,
+                extra={"destination": delivery.destination.name, "left": delivery.queue.size},
+            )  # fmt: skip
+
+    async def _end_connections(self, deadline: float) -> None:
+        for connection in list(self._connections):
+            connection.stop()
+        try:
+            async with asyncio.timeout_at(deadline):
+                await self._intake.finish()
+                while self._connections:
+                    self._all_closed.clear()
+                    await self._all_closed.wait()
+        except TimeoutError:
+            for connection in list(self._connections):
+                connection.abort()
+
+    # For connections
+
+    def opened(self, connection: Connection) -> bool:
+        """Take in a connection, unless there are too many."""
+        if self._is_stopping or len(self._connections) >= self.limits.connections_max:
+            return False
+        self._connections.add(connection)
+        return True
+
+    def closed(self, connection: Connection) -> None:
+        """Forget a connection."""
+        self._connections.discard(connection)
+        if not self._connections:
+            self._all_closed.set()
+
+    def refused(self, status: int) -> None:
+        """Count a request that never became one."""
+        self.requests[status] += 1
+
+    def accept(self, request: Request, reply: Reply) -> None:
+        """Relay a request, or show a page of our own."""
+        if request.method in _RELAYED:
+            self._intake.take(request, reply)
+        elif request.method in (b"GET", b"HEAD"):
+            answer = self._page(request.target.partition(b"?")[0])
+            reply(answer if request.method == b"GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
+        else:
+            self.refused(405)
+            name = request.method.decode("ascii", "replace")
+            reply(problem(405, f"{name} isn't relayed", "send POST, PUT, PATCH or DELETE", extra=_ALLOW))
+
+    # Pages
+
+    def _page(self, path: bytes) -> bytes:
+        if path == b"/healthz":
+            return page(200, _TEXT, b"ok\n")
+        if path == b"/readyz":
+            problems = self.problems()
+            text = "".join(f"{line}\n" for line in problems) or "ok\n"
+            return page(503 if problems else 200, _TEXT, text.encode())
+        if path == b"/metrics":
+            return page(200, CONTENT_TYPE, self.metrics().encode())
+        shown = path[:64].decode("ascii", "replace")
+        return problem(404, f"there is no page {shown}", "see /healthz, /readyz and /metrics")
+
+    def problems(self) -> list[str]:
+        """Why requests can't be taken now; empty when they can."""
+        found = ["the relay stops"] if self._is_stopping else []
+        for delivery in self.deliveries:
+            queue, name = delivery.queue, delivery.destination.name
+            if queue.problem is not None:
+                found.append(f"{name}: the disk doesn't take entries: {queue.problem}")
+            if self._queue.full_behavior != "drop_oldest" and not queue.room.fits(1):
+                found.append(f"{name}: the queue is full")
+        return found
+
+    def metrics(self) -> str:
+        """All numbers, in Prometheus' text format."""
+        prefix = self._settings.metrics_prefix
+        own = [
+            f"# HELP {prefix}_relay_connections Open connections of clients.",
+            f"# TYPE {prefix}_relay_connections gauge",
+            f"{prefix}_relay_connections {len(self._connections)}",
+            f"# HELP {prefix}_relay_refused_total Requests that were malformed, too large or too slow.",
+            f"# TYPE {prefix}_relay_refused_total counter",
+            *(
+                f'{prefix}_relay_refused_total{{status="{status}"}} {count}'
+                for status, count in sorted(self.requests.items())
+            ),
+        ]
+        return exposition(self.deliveries, prefix) + "\n".join(own) + "\n"
+
+    def _look(self) -> None:
+        """Cut off clients that take too long."""
+        loop = asyncio.get_running_loop()
+        self._looking = loop.call_later(_LOOK_SECONDS, self._look)
+        now = loop.time()
+        for connection in list(self._connections):
+            connection.look(now)
