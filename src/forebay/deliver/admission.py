@@ -90,6 +90,21 @@ class Admission:
         self.in_flight += 1
         return permit
 
+    def wait_seconds(self, now: float) -> float:
+        """Seconds after which it makes sense to ask; 0 when a permit can be had now. Changes nothing."""
+        if now < self._paused_until:
+            return self._paused_until - now
+        if self.in_flight >= self.limit(now):
+            return self._until_more(now)
+        return self._spend(now)[1] or breakers.wait_seconds(self.breaker, self._breaker_rule, now)
+
+    def forget(self) -> None:
+        """Begin anew, as with a destination that never failed; permits that are out stay out."""
+        era = self.breaker.era + 1
+        self.breaker = Breaker(era=era, opened=self.breaker.opened)
+        self._paused_until, self._recovered_at, self.failing_since = -math.inf, None, None
+        self._changed()
+
     def report(self, permit: Permit, outcome: Outcome, now: float) -> None:
         """Take in how a request ended, and its permit back."""
         self.in_flight -= 1

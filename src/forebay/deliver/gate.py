@@ -18,7 +18,7 @@ class Gate:
     def __init__(self, make_admission: Callable[[Callable[[], None]], Admission]) -> None:
         self._loop = asyncio.get_running_loop()
         self._waiting: set[asyncio.Future[None]] = set()
-        self.admission = make_admission(self._wake)
+        self.admission = make_admission(self.wake)
 
     def ask(self) -> Permit | float:
         """Get a permit, or the seconds to `wait`."""
@@ -41,7 +41,8 @@ class Gate:
         finally:
             self._waiting.discard(future)
 
-    def _wake(self) -> None:
+    def wake(self) -> None:
+        """Let all that wait ask again."""
         if self._waiting:
             for future in self._waiting:
                 if not future.done():

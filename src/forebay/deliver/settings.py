@@ -16,7 +16,7 @@ from forebay.deliver.signature import SIGNATURE_HEADERS, parse_secret
 from forebay.deliver.values import Headers
 from forebay.model import Misconfigured
 
-__all__ = ["AuthSettings", "DestinationSettings", "TlsSettings"]
+__all__ = ["AuthSettings", "DestinationSettings", "QueueDeliverySettings", "TlsSettings"]
 
 _SECRET: Final = {"secret": True}
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.001, le=86_400.0)]
@@ -161,6 +161,35 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
         if self.requests_per_second is None:
             return None
         return RateRule(per_second=self.requests_per_second, burst=self.burst)
+
+
+class QueueDeliverySettings(msgspec.Struct, frozen=True, kw_only=True):
+    """A queue, or one group of it, and the destination that its messages go to."""
+
+    name: Annotated[
+        str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="letters, digits, - and _")
+    ]
+    """What the destination is called by commands and in metrics."""
+    queue: Annotated[str, msgspec.Meta(min_length=1)]
+    """The queue."""
+    destination: DestinationSettings
+    """Where its messages go."""
+    group: Annotated[str, msgspec.Meta(min_length=1)] = "workers"
+    """The consumer group; each destination of a queue needs its own."""
+    visibility_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=86_400.0)] = 60.0
+    """How long the messages of a process that died stay with it; while it lives, leases are extended."""
+    retries_max: Annotated[int, msgspec.Meta(ge=0, le=1_000_000)] | None = None
+    """How often a message is tried again before it is a dead letter; none for ever."""
+    retry_seconds: _Seconds = 5.0
+    """The longest pause after the first failure; it doubles with each, and is drawn evenly below that."""
+    retry_seconds_max: _Seconds = 300.0
+    """The longest pause, unless the destination asks for more."""
+    breaker_threshold: Annotated[int, msgspec.Meta(ge=1, le=1_000_000)] = 5
+    """Failures in a row that open the breaker."""
+    breaker_seconds: _Seconds = 30.0
+    """How long an open breaker leaves the destination alone before one request tries again."""
+    ramp_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3_600.0)] = 10.0
+    """How long a destination that was down takes to get its full load again."""
 
 
 def _at(key: str, check: Callable[[], object]) -> None:

@@ -112,3 +112,26 @@ def test_it_knows_since_when_the_destination_fails() -> None:
     assert admission.failing_since == 2.0
     admission.report(permit(admission, 7.0), of_status(204), 8.0)
     assert admission.failing_since is None
+
+
+def test_how_long_to_wait_can_be_asked_without_taking_anything() -> None:
+    rule = BreakerRule(threshold=1, reset_seconds=30.0)
+    admission = Admission(in_flight_max=1, breaker=rule, rate=RateRule(per_second=1.0))
+    assert [admission.wait_seconds(0.0) for _ in range(3)] == [0.0] * 3
+    out = permit(admission, 0.0)
+    assert admission.wait_seconds(0.0) > 0
+    admission.report(out, of_status(500), 0.0)
+    assert admission.wait_seconds(10.0) == 20.0
+    assert admission.wait_seconds(30.0) == 0.0
+    assert admission.breaker.state is BreakerState.OPEN
+
+
+def test_a_destination_that_is_resumed_begins_anew() -> None:
+    admission = Admission(in_flight_max=2, breaker=BreakerRule(threshold=1))
+    early = permit(admission, 0.0)
+    admission.report(permit(admission, 0.0), of_status(503, retry_after_seconds=99.0), 0.0)
+    admission.forget()
+    assert admission.wait_seconds(1.0) == 0.0
+    assert admission.failing_since is None
+    admission.report(early, of_status(500), 1.0)
+    assert admission.breaker.state is BreakerState.CLOSED
