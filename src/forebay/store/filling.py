@@ -301,6 +301,12 @@ class _Work:
             known.update(claim.token for claim in claimed.claims)
             if not claimed.claims:
                 return
+            if self._tier.shelf.ordered:
+                # Nobody knows why they aren't here: something before them may have gone back to the log.
+                last = {
+                    claim.block.partition or "": claim.first + claim.count - 1 for claim in claimed.claims
+                }
+                await self._tier.warm.note_returns(self._tier.shelf, self._fill.epoch, last)
             await self._offer(claimed)
 
     async def _bring_noted(self) -> None:

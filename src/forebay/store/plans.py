@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 
 from forebay.log.values import Durable, Settlement
-from forebay.store.settling import withdrawal_of
+from forebay.store.settling import deferred_of, withdrawal_of
 from forebay.store.tier import Tier
 from forebay.warm.values import Lease, Leased
 
@@ -61,6 +61,27 @@ class Plan:
         for piece, _ in self._along():
             gone.setdefault(piece.lease, []).extend(piece.offsets())
         return gone
+
+    def back(self, *, counts: bool) -> dict[Lease, list[int]]:
+        """What comes back of all that workers have, with an attempt more or without."""
+        back = {
+            lease: offsets
+            for lease, settlement in self.settlements.items()
+            if (offsets := deferred_of(lease, settlement, counts=counts))
+        }
+        for piece, _ in () if counts else self.ended:
+            back.setdefault(piece.lease, []).extend(piece.offsets())
+        return back
+
+    def last_back(self) -> dict[str, int]:
+        """The highest id that goes back of each partition."""
+        back = [
+            (lease.partition or "", lease.first + deferral.offset + deferral.count - 1)
+            for lease, settlement in self.settlements.items()
+            for deferral in settlement.deferred
+        ]
+        back += [(piece.lease.partition or "", piece.last_id()) for piece, _ in self._along()]
+        return dict(sorted(back))  # the highest of a partition comes last, and stays
 
     def takes_along(self) -> bool:
         """Whether anything goes back that the plan isn't about."""

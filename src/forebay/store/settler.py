@@ -2,8 +2,9 @@
 
 Invariants: an outcome is in the log before the shelf forgets the message; a lease that is lost changes
 nothing; in an ordered queue whatever comes back takes the rest of its partition with it, also what is out
-with workers, and nothing ends past what comes back by the same call; a plan changes nothing until it is
-concluded, and it is concluded after the log has taken all of it.
+with workers, and nothing ends past what comes back by the same call; what comes back by the spool only keeps
+its partition from being handed out until the log has heard of it (`Withheld`); a plan changes nothing until
+it is concluded, and it is concluded after the log has taken all of it.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ from forebay.store.settling import (
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
 from forebay.store.values import Ticket
+from forebay.store.withheld import Withheld
 from forebay.warm.seam import WarmAway
 from forebay.warm.values import Lease, Leased
 
@@ -56,7 +58,7 @@ class Settler:
 
     `freed`: so many messages are off the shelf, and these partitions may be handed out again; `readied`: so
     many are ready; `come_due`: something of these partitions comes back at a time; `later`: what is owed is
-    to be paid; `returned`: messages of these leases go back to the log.
+    to be paid.
     """
 
     def __init__(
@@ -71,7 +73,6 @@ class Settler:
         readied: Callable[[int], None],
         come_due: Callable[[int, Collection[str]], None],
         later: Callable[[float], None],
-        returned: Callable[[Iterable[Lease]], None],
     ) -> None:
         self.settings = settings
         self._log = log
@@ -82,7 +83,7 @@ class Settler:
         self._readied = readied
         self._come_due = come_due
         self._later = later
-        self._returned = returned
+        self._withheld = Withheld()
         self._owed: dict[Lease, tuple[Settlement, list[int]]] = {}
         self._elsewhere: str | None = None
         """The epoch of leases that no shelf of ours gave out. Nobody can guess it."""
@@ -91,7 +92,7 @@ class Settler:
     @property
     def owes(self) -> bool:
         """Whether the log is still to be told something."""
-        return bool(self._owed)
+        return bool(self._owed or self._withheld)
 
     async def settle(self, verdicts: Mapping[Lease, Verdict]) -> Told:
         """Record outcomes."""
@@ -108,15 +109,26 @@ class Settler:
 
     async def expire(self, tier: Tier) -> None:
         """Bring back what was leased for too long: an attempt more, or a dead letter."""
-        while True:
-            expired = await self._tiers.call(
-                tier, lambda t, e: t.warm.expire(t.shelf, e, EXPIRED_STEP, EXPIRED_SECONDS)
-            )
-            if not expired:
-                return
-            now = self._clock.now()
-            settlements = {piece.lease: expiry_of(piece, now, self.settings) for piece in expired}
-            await self._commit(Plan(tier, wanted_of(expired), settlements))
+        while expired := await self._tiers.call(
+            tier, lambda t, e: t.warm.expire(t.shelf, e, EXPIRED_STEP, EXPIRED_SECONDS)
+        ):
+            if unheard := await self._unheard(tier, expired):
+                now = self._clock.now()
+                settlements = {piece.lease: expiry_of(piece, now, self.settings) for piece in unheard}
+                await self._commit(Plan(tier, wanted_of(unheard), settlements))
+
+    async def _unheard(self, tier: Tier, expired: Sequence[Leased]) -> Sequence[Leased]:
+        """What has expired, but for what is in our spool already and waits for the log."""
+        known = self._withheld.renew(expired)
+        if not known:
+            return expired
+        try:
+            await self._let_go_of_heard(tier)
+        except Unavailable:  # the spool is still to tell the log
+            unheard = set[Lease]()
+        else:  # the spool had nothing to tell it of these
+            unheard = self._withheld.forget(known)
+        return [piece for piece in expired if piece.lease not in known or piece.lease in unheard]
 
     async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
         """What is to be committed, for whoever commits it together with other things."""
@@ -146,7 +158,7 @@ class Settler:
         if elsewhere:
             claims = [without_body(claim) async for claim in self._claims(elsewhere)]
             plan.beyond = rest_of(claims, back, plan.gone())
-        self._returned([*returning, *plan.rest, *(piece.lease for piece, _ in plan.ended)])
+        await self._note_returns(plan.tier, plan.last_back())
 
     async def conclude(self, plan: Plan, *, again: bool) -> None:
         """All that was planned is in the log: take it off the shelf.
@@ -331,8 +343,32 @@ class Settler:
             asked = {lease.first + offset for lease, offsets in plan.held.items() for offset in offsets}
             found = await self._settle_singly([everything[i] for i in receipt.conflicts])
             late = [task_id for task_id in found if task_id in asked]  # what was withdrawn is nobody's
+        if receipt.where == "spool" and plan.tier.shelf.ordered:
+            await self._withhold(plan)
         await self._forget(plan.tier, plan.gone(), everything)
         return Told(late, receipt.where)
+
+    async def _withhold(self, plan: Plan) -> None:
+        """Keep what comes back out, since the log takes it for handed out until the spool has told it.
+
+        Other servers may have the log at hand: they would let out what comes after it.
+        """
+        warm, shelf = plan.tier.warm, plan.tier.shelf
+        try:
+            for counts in (True, False):
+                self._withheld.add(await warm.withhold(shelf, plan.back(counts=counts), counts=counts))
+        except WarmAway:  # it is out until its lease expires
+            self._tiers.fall_back()
+        if self._withheld:
+            self._later(1.0)
+
+    async def _let_go_of_heard(self, tier: Tier) -> None:
+        """Take off the shelf what is withheld, and has come to the log from the spool, or otherwise."""
+        withheld = dict(self._tiers.split(self._withheld.wanted())).get(tier)
+        if withheld and (heard := await self._late(withheld)):
+            self._withheld.forget([lease for lease in heard if len(heard[lease]) == len(withheld[lease])])
+            await self._forget(tier, heard, ())
+            self._come_due(self._clock.now(), {lease.partition or "" for lease in heard})
 
     async def _forget(self, tier: Tier, gone: _Wanted, settlements: Iterable[Settlement]) -> None:
         """Take off the shelf what the log has heard of."""
@@ -372,6 +408,10 @@ class Settler:
             return []
         return await self._tiers.call(tier, lambda t, e: t.warm.withdraw(t.shelf, e, partition))
 
+    async def _note_returns(self, tier: Tier, last: Mapping[str, int]) -> None:
+        if tier.epoch is not None:
+            await self._tiers.call(tier, lambda t, e: t.warm.note_returns(t.shelf, e, last))
+
     async def _out_after(self, tier: Tier, partition: str, message_id: int) -> list[Leased]:
         if tier.epoch is None:
             return []
@@ -379,6 +419,7 @@ class Settler:
 
     async def pay(self) -> None:
         """Say again what was withdrawn and may not have come to the log; what has come is a conflict now."""
+        await self._look_after_withheld()
         if not self._owed:
             return
         owed, self._owed = self._owed, {}
@@ -395,6 +436,13 @@ class Settler:
                 await tier.warm.finish(tier.shelf, mine)
         partitions = {lease.partition or "" for lease in owed}
         self._come_due(min(d.due_at for s, _ in owed.values() for d in s.deferred), partitions)
+
+    async def _look_after_withheld(self) -> None:
+        for tier in self._tiers.all if self._withheld else ():
+            with suppress(Unavailable):
+                await self._let_go_of_heard(tier)
+        if self._withheld:
+            self._later(1.0)
 
     async def _pay_in_part(self, owed: Mapping[Lease, tuple[Settlement, list[int]]]) -> None:
         """Say again of each what the log has not heard, where it has heard some of it."""

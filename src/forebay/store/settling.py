@@ -215,6 +215,16 @@ def singly(settlement: Settlement) -> list[Settlement]:
     ]
 
 
+def deferred_of(lease: Lease, settlement: Settlement, *, counts: bool) -> list[int]:
+    """The offsets of messages that a settlement sends back, with an attempt more or without."""
+    return [
+        offset
+        for deferral in settlement.deferred
+        if (deferral.attempts > lease.attempts) is counts
+        for offset in range(deferral.offset, deferral.offset + deferral.count)
+    ]
+
+
 def withdrawal_of(piece: Leased, due_at: int) -> Settlement:
     """What the log is told of messages that go back without having been handed out."""
     lease = piece.lease

@@ -20,7 +20,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
-from forebay.log.seam import Log
+from forebay.log.seam import Log, Unchecked
 from forebay.log.values import Group, Outlook, Queue, Sought, Start
 from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
@@ -29,7 +29,6 @@ from forebay.store.hysteresis import Mode, may_refill, next_mode
 from forebay.store.lease_renewal import Renewal, is_in_doubt
 from forebay.store.lines import Lines
 from forebay.store.plans import Plan, Told
-from forebay.store.returned import Returned
 from forebay.store.settler import Settler
 from forebay.store.settling import Verdict, withdrawal_of
 from forebay.store.tail import Tail
@@ -105,11 +104,9 @@ class Window:
         """What this process has put in the queue."""
         self._filler = Filler(log, clock, queue, group, tail)
         self.tiers = Tiers(log, group, shelf, own, shared, lost=self._begin_anew, later=self._call_later)
-        self._returned = Returned()
         self._settler = Settler(
             log, clock, group, self.tiers, queue.settings,
             freed=self._on_freed, readied=self.line.wake, come_due=self.come_due, later=self._call_later,
-            returned=self._returned.add,
         )  # fmt: skip
         self._filling: asyncio.Task[Filled | None] | None = None
         self._held = 0
@@ -382,13 +379,15 @@ class Window:
             self._spawn(self._put_back(wanted_of(leased)))
             raise
         if tier.shelf.ordered:
-            late = self._returned.check(leased, late)
+            late = await self._check_order(tier, leased, late)
         if not late:
             return list(leased)
         lost = [leased[i] for i in late]
         if tier.shelf.ordered:
             # Some may still be ours, but behind others of their partition that went back to the log.
             now = self._clock.now()
+            last = dict(sorted((piece.lease.partition or "", piece.last_id()) for piece in lost))
+            await self.tiers.call(tier, lambda t, e: t.warm.note_returns(t.shelf, e, last))
             await self._log.commit(settlements=[withdrawal_of(piece, now) for piece in lost], id=mint())
             self.come_due(now, ())
         await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
@@ -401,6 +400,19 @@ class Window:
             await self.follow(group)
             return []
         return good
+
+    async def _check_order(self, tier: Tier, leased: Sequence[Leased], late: Sequence[int]) -> Sequence[int]:
+        """Which of these messages must wait: those that the log refuses, or might if it were there."""
+        if isinstance(late, Unchecked):
+            return [i for i, piece in enumerate(leased) if piece.returned is not None]
+        let_out = {
+            piece.lease.partition or "": piece.returned
+            for i, piece in enumerate(leased)
+            if piece.returned is not None and i not in late and piece.last_id() >= piece.returned.last
+        }
+        if let_out:
+            await self.tiers.call(tier, lambda t, e: t.warm.forget_returns(t.shelf, e, let_out))
+        return late
 
     async def _put_back(self, wanted: Mapping[Lease, Sequence[int]]) -> None:
         """Make ready again what was leased and reached nobody; the log may have noted it or not."""
@@ -843,7 +855,6 @@ class Window:
     def _begin_anew(self) -> None:
         """The shelf is empty, and what was on it comes back from the log."""
         self._held, self._next_due_at, self._next_expiry = 0, None, None
-        self._returned.clear()
         self._drained = self._full = False
         self.mode = Mode.WARM
         self.lines.wake(None)

@@ -11,9 +11,9 @@ import msgspec
 
 from forebay.model import Flow
 from forebay.warm.free import Free, Head
-from forebay.warm.seam import WITHDRAWN_SECONDS
+from forebay.warm.seam import RETURN_SECONDS, RETURNS_MAX, WITHDRAWN_SECONDS
 from forebay.warm.sharing import share
-from forebay.warm.values import Lease, Leased, Parcel, Shelf
+from forebay.warm.values import Lease, Leased, Parcel, Return, Shelf
 
 SECOND: Final = 1_000_000
 _OVER_MAX: Final = 1_000
@@ -125,6 +125,8 @@ class Contents:
         self._left: dict[tuple[int, int], int] = {}
         """How many messages of a parcel are left: its bytes are freed with the last."""
         self._free = Free(self._is_free)
+        self._returns: dict[str, Return] = {}
+        self._return_of_all: Return | None = None
 
     def lane_key(self, parcel: Parcel) -> Hashable:
         return parcel.partition or "" if self.shelf.ordered else parcel.flow
@@ -268,6 +270,48 @@ class Contents:
             self.lanes[self.lane_key(parcel)].leases.add(lease.number)
         self.expire_at(deadline, lease.number)
         return leased
+
+    def withhold(self, held: Held, offsets: Iterable[int], worker: str) -> Lease | None:
+        """Move messages to a lease of their own with the same deadline; None if none of them is held."""
+        kept = held.offsets.intersection(offsets)
+        if not kept:
+            return None
+        lease = self.new_lease(held.parcel)
+        self.held[lease.number] = Held(lease, held.parcel, kept, worker, held.since, held.deadline)
+        self.lanes[self.lane_key(held.parcel)].leases.add(lease.number)
+        self.expire_at(held.deadline, lease.number)
+        held.offsets -= kept
+        if not held.offsets:
+            self._drop(held)
+        return lease
+
+    def returned(self, parcel: Parcel) -> Return | None:
+        """What is noted of the partition of a parcel."""
+        return self._return_of_all or self._returns.get(parcel.partition or "")
+
+    def note_return(self, partition: str, last: int, now: Moment) -> None:
+        """Note that messages of a partition go back, up to this id."""
+        before = self._returns.get(partition)
+        noted = Return(max(last, before.last if before else 0), next(self._numbers), now.steady)
+        if before is None and len(self._returns) >= RETURNS_MAX:
+            self._drop_old_returns(now)
+        if before is None and len(self._returns) >= RETURNS_MAX:
+            self._return_of_all = noted
+        else:
+            self._returns[partition] = noted
+
+    def _drop_old_returns(self, now: Moment) -> None:
+        since = now.steady - int(RETURN_SECONDS * SECOND)
+        self._returns = {
+            partition: noted
+            for partition, noted in self._returns.items()
+            if noted.at > since or partition in self.lanes
+        }
+
+    def forget_return(self, partition: str, returned: Return) -> None:
+        """Forget a return, unless another one was noted since."""
+        if self._returns.get(partition) == returned:
+            del self._returns[partition]
 
     def expire_at(self, deadline: int, number: int) -> None:
         """Remember when a lease expires; those that are over are dropped when they are most of them."""

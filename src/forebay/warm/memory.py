@@ -7,7 +7,7 @@ jumps: when the machine's own is set, none is lost, and none lasts for longer.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as count_from
 from time import monotonic_ns
@@ -19,7 +19,18 @@ import msgspec
 from forebay.model import Clock, Flow, SystemClock
 from forebay.warm.contents import SECOND, Contents, Held, Moment
 from forebay.warm.seam import EpochLost, Heard, Wanted
-from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfFlow, ShelfStats, epoch_name
+from forebay.warm.values import (
+    Fill,
+    Lane,
+    Lease,
+    Leased,
+    Parcel,
+    Return,
+    Shelf,
+    ShelfFlow,
+    ShelfStats,
+    epoch_name,
+)
 
 
 class MemoryWarm:
@@ -144,7 +155,14 @@ class MemoryWarm:
             runs = contents.take(count, partitions_max)
         else:
             runs = contents.take_of(partition, count, None if behind is None else self._held(shelf, behind))
-        return [contents.lease(run.parcel, range(run.begin, run.end), worker, now, seconds) for run in runs]
+        leased = [contents.lease(run.parcel, range(run.begin, run.end), worker, now, seconds) for run in runs]
+        if not shelf.ordered:
+            return leased
+        replace = msgspec.structs.replace
+        return [
+            one if (returned := contents.returned(one.parcel)) is None else replace(one, returned=returned)
+            for one in leased
+        ]
 
     async def held(self, shelf: Shelf, wanted: Wanted) -> dict[Lease, list[int]]:
         now, found = self._steady(), dict[Lease, list[int]]()
@@ -204,6 +222,27 @@ class MemoryWarm:
         found = self._contents(shelf, epoch).out_after(partition, message_id, now)
         out = [_shown(held, places, now) for held, places in found]
         return sorted(out, key=Leased.first_id)
+
+    async def withhold(self, shelf: Shelf, wanted: Wanted, *, counts: bool) -> dict[Lease, list[int]]:
+        kept: dict[Lease, list[int]] = {}
+        for lease, offsets in wanted.items():
+            held = self._held(shelf, lease)
+            if held is not None:
+                worker = held.worker if counts else ""
+                anew = self._shelves[shelf.group].withhold(held, offsets, worker)
+                if anew is not None:
+                    kept[anew] = list(offsets)
+        return kept
+
+    async def note_returns(self, shelf: Shelf, epoch: str, last: Mapping[str, int]) -> None:
+        contents, now = self._contents(shelf, epoch), self._now()
+        for partition, message_id in last.items():
+            contents.note_return(partition, message_id, now)
+
+    async def forget_returns(self, shelf: Shelf, epoch: str, returned: Mapping[str, Return]) -> None:
+        contents = self._contents(shelf, epoch)
+        for partition, one in returned.items():
+            contents.forget_return(partition, one)
 
     async def next_expiry(self, shelf: Shelf) -> int | None:
         contents = self._shelves.get(shelf.group)

@@ -21,7 +21,7 @@ from types import TracebackType
 from typing import Protocol, Self
 
 from forebay.model import Conflict, Flow, Unavailable
-from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfStats
+from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Return, Shelf, ShelfStats
 
 Wanted = Mapping[Lease, Sequence[int]]
 """Messages by their lease: offsets in the claim."""
@@ -33,6 +33,13 @@ known), or has filled the shelf of a group (the queue's number, the group's, Non
 
 WITHDRAWN_SECONDS = 5.0
 """How long what was withdrawn may take to be given back."""
+RETURNS_MAX = 10_000
+"""A shelf notes the returns of this many partitions one by one. Of more, it notes a return of all of them."""
+RETURN_SECONDS = 60.0
+"""When there are too many, those noted longer ago are dropped, of partitions that the shelf holds nothing of.
+
+A message that was claimed before a return comes to the shelf within the time of a fill, which is much less.
+"""
 
 
 class EpochLost(Conflict):
@@ -182,6 +189,26 @@ class Warm(Protocol):
 
         A lease that is over holds nothing. Costs by the leases of that partition.
         """
+        ...
+
+    async def withhold(self, shelf: Shelf, wanted: Wanted, *, counts: bool) -> dict[Lease, list[int]]:
+        """Take messages from their holders, and keep them out until the deadlines of their leases.
+
+        Returns the new leases. With `counts`, they expire like those of their workers; otherwise they are
+        leases of nobody.
+        """
+        ...
+
+    async def note_returns(self, shelf: Shelf, epoch: str, last: Mapping[str, int]) -> None:
+        """Note that messages of partitions go back to the log, up to these ids: `take` tells it from now on.
+
+        A server that the log can't answer hands out nothing of such a partition: something that went back may
+        have to come first.
+        """
+        ...
+
+    async def forget_returns(self, shelf: Shelf, epoch: str, returned: Mapping[str, Return]) -> None:
+        """Forget returns, as `take` told them: the log has let out all of it. What was noted since stays."""
         ...
 
     async def next_expiry(self, shelf: Shelf) -> int | None:

@@ -86,6 +86,17 @@ class Lease(msgspec.Struct, frozen=True, array_like=True):
     """In an ordered queue."""
 
 
+class Return(msgspec.Struct, frozen=True):
+    """Messages of a partition went back from an ordered shelf to the log, and may have to come first."""
+
+    last: int
+    """The highest id among them."""
+    number: int
+    """Tells it from returns that are noted later."""
+    at: int
+    """When it was noted."""
+
+
 class Leased(msgspec.Struct, frozen=True):
     """Messages that went out under one lease: these places of a parcel."""
 
@@ -95,6 +106,8 @@ class Leased(msgspec.Struct, frozen=True):
     worker: str
     since: int
     deadline: int
+    returned: Return | None = None
+    """What is noted of the partition; only `take` tells it."""
 
     def span(self) -> Sequence[int]:
         """Their offsets in the claim, as a range where they are one."""
@@ -110,6 +123,10 @@ class Leased(msgspec.Struct, frozen=True):
     def first_id(self) -> int:
         """The id of the first of them."""
         return self.parcel.first + self.parcel.offsets[self.places[0]]
+
+    def last_id(self) -> int:
+        """The id of the last of them."""
+        return self.parcel.first + self.parcel.offsets[self.places[-1]]
 
 
 def epoch_name(unique: str, shelf: Shelf) -> str:

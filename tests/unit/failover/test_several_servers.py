@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from forebay.log.seam import LogAway
 from forebay.model import Block, ManualClock, Message
 from forebay.store.store import LogStore
 from forebay.warm.memory import MemoryWarm
+from tests.conformance.warm.steps import parcel_of
 from tests.unit.failover.outage import OutageLog
 from tests.unit.failover.test_failover import QUICK, Site
 
@@ -72,3 +75,129 @@ async def test_who_starts_after_an_outage_takes_nobody_for_dead_at_once(tmp_path
             line.mode = "there"
             await Site(failover, store, line).until(lambda: failover.health.is_healthy)
             assert (await fresh.ledger()).queues[0].groups[0].done == 1
+
+
+@asynccontextmanager
+async def two_servers(
+    tmp_path: Path, clock: ManualClock
+) -> AsyncIterator[tuple[tuple[Site, Site], SharedWarm]]:
+    """Two servers on one log and one shelf, with an ordered queue of three messages."""
+    log, warm = MemoryLog(clock=clock), SharedWarm("shared", clock=clock)
+    lines = [OutageLog(log), OutageLog(log)]
+    async with (
+        await Failover.open(RealDisk(tmp_path / "first"), QUICK) as failover,
+        await Failover.open(RealDisk(tmp_path / "second"), QUICK) as other_failover,
+        LogStore(failover.guard(lines[0].as_log), warm, name="first", clock=clock) as store,
+        LogStore(other_failover.guard(lines[1].as_log), warm, name="second", clock=clock) as other,
+    ):
+        await store.create_queue("orders", {"ordered": True, "visibility_seconds": 30.0})
+        assert await other.get_task("orders") == []  # from now on it knows the queue
+        for number in (1, 2, 3):
+            await store.append("orders", Block.of([Message(b"%d" % number, "p")]))
+        yield (Site(failover, store, lines[0]), Site(other_failover, other, lines[1])), warm
+
+
+async def tick(site: Site) -> None:
+    """Let a server do what is due."""
+    for window in site.store._windows.values():
+        await window.tick()
+
+
+async def taken(site: Site, count: int = 10) -> list[bytes]:
+    return [task.data for task in await site.store.get_task("orders", count)]
+
+
+async def taken_or_away(site: Site) -> list[bytes]:
+    """What is handed out while the log is away; it may be that nothing can be."""
+    try:
+        return await taken(site)
+    except LogAway:
+        return []
+
+
+@pytest.mark.parametrize("how", ["retry", "release", "expire"])
+async def test_what_comes_back_by_the_spool_of_one_server_isnt_overtaken_at_another(
+    tmp_path: Path, how: str
+) -> None:
+    clock = ManualClock(BEGIN)
+    async with two_servers(tmp_path, clock) as ((first, second), _):
+        (task,) = await first.store.get_task("orders")
+        first.log.mode = "away"
+        if how == "retry":
+            await first.store.retry_task([task])
+        elif how == "release":
+            await first.store.release([task])
+        else:
+            clock.advance(seconds=31)
+            await tick(first)
+        assert await taken(second) == []
+        first.log.mode = "there"
+        await first.until(lambda: first.failover.health.is_healthy)
+        await tick(first)
+        again = await second.store.get_task("orders", 10)
+        assert [one.data for one in again] == [b"1", b"2", b"3"]
+        assert again[0].attempts == (0 if how == "release" else 1)
+
+
+async def test_a_return_that_is_spooled_for_longer_than_its_lease_comes_back_at_the_other_server(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(BEGIN)
+    async with two_servers(tmp_path, clock) as ((first, second), _):
+        (task,) = await first.store.get_task("orders")
+        first.log.mode = "away"
+        await first.store.retry_task([task])
+        clock.advance(seconds=31)
+        await tick(second)
+        again = await second.store.get_task("orders", 10)
+        assert [(one.data, one.attempts) for one in again] == [(b"1", 1), (b"2", 0), (b"3", 0)]
+        await second.store.done_task(again)
+        first.log.mode = "there"
+        await first.until(lambda: first.failover.health.is_healthy)
+        await tick(first)
+        assert await taken(first) == await taken(second) == []
+        group = (await second.store.ledger()).queues[0].groups[0]
+        assert (group.done, group.difference) == (3, 0)
+
+
+async def test_an_expired_lease_is_spooled_once_however_long_the_log_is_away(tmp_path: Path) -> None:
+    clock = ManualClock(BEGIN)
+    async with two_servers(tmp_path, clock) as ((first, second), _):
+        assert await taken(first, 1) == [b"1"]
+        first.log.mode = second.log.mode = "away"
+        for _ in range(10):
+            clock.advance(seconds=31)
+            await tick(first)
+            await tick(second)
+            assert await taken_or_away(second) == []
+        spooled = [site.failover.status().settlements for site in (first, second)]
+        assert max(spooled) <= 2, "one for what expired, and one for what was withdrawn behind it"
+        first.log.mode = second.log.mode = "there"
+        for site in (first, second):
+            await site.until(lambda site=site: site.failover.health.is_healthy)  # type: ignore[misc]
+            await tick(site)
+        assert await taken(second) == [b"1", b"2", b"3"]
+
+
+async def test_what_went_back_to_the_log_isnt_overtaken_at_a_server_that_is_cut_off(tmp_path: Path) -> None:
+    clock = ManualClock(BEGIN)
+    async with two_servers(tmp_path, clock) as ((first, second), warm):
+        tasks = await first.store.get_task("orders", 3)
+        await first.store.retry_task(tasks[:1], delay=10)
+        (window,) = first.store._windows.values()
+        tier = window.tiers.active
+        assert tier.epoch is not None
+        # Another server had claimed the fourth before the first went back, and brings it now.
+        await first.store.append("orders", Block.of([Message(b"4", "p")]))
+        (stored,) = await first.log.log.read(window.queue, 4)
+        parcel = parcel_of(4, first=stored.first, partition="p")
+        fill = await warm.begin(tier.shelf, tier.epoch)
+        assert fill is not None
+        assert await warm.offer(tier.shelf, fill, [parcel]) == []
+        await warm.end(tier.shelf, fill)
+        second.log.mode = "away"
+        assert await taken_or_away(second) == []
+        second.log.mode = "there"
+        await second.until(lambda: second.failover.health.is_healthy)
+        clock.advance(seconds=11)
+        assert await taken(second, 3) == [b"1", b"2", b"3"]

@@ -15,7 +15,7 @@ from typing import Any, Final, Self
 import msgspec
 
 from forebay.model import Block, Clock, Flow, Misconfigured, decode, encode
-from forebay.warm.seam import WITHDRAWN_SECONDS, EpochLost, Heard, Wanted
+from forebay.warm.seam import RETURN_SECONDS, RETURNS_MAX, WITHDRAWN_SECONDS, EpochLost, Heard, Wanted
 from forebay.warm.valkey.bodies import Bodies
 from forebay.warm.valkey.ears import Ears, words
 from forebay.warm.valkey.server import Argument, Server
@@ -33,7 +33,7 @@ from forebay.warm.valkey.slips import (
     to_ranges,
     to_slip,
 )
-from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Shelf, ShelfStats, epoch_name
+from forebay.warm.values import Fill, Lane, Lease, Leased, Parcel, Return, Shelf, ShelfStats, epoch_name
 
 _SECOND: Final = 1_000_000
 _PREFIX: Final = re.compile(r"[\w.:/-]+")
@@ -217,6 +217,25 @@ class ValkeyWarm:
         found = await self._run("out_after", shelf, epoch, partition, f"{message_id:019}")
         return sorted([_shown(shelf, epoch, parts) for parts in found], key=Leased.first_id)
 
+    async def withhold(self, shelf: Shelf, wanted: Wanted, *, counts: bool) -> dict[Lease, list[int]]:
+        asked = _asked(shelf, wanted)
+        if not asked:
+            return {}
+        found = await self._run("withhold", shelf, "", pack(list(asked.values())), "1" if counts else "")
+        leases = list(asked)
+        return {
+            msgspec.structs.replace(leases[place], number=number): list(wanted[leases[place]])
+            for place, number in found
+        }
+
+    async def note_returns(self, shelf: Shelf, epoch: str, last: Mapping[str, int]) -> None:
+        pairs = [part for partition, message_id in last.items() for part in (partition, f"{message_id:019}")]
+        await self._run("note_returns", shelf, epoch, RETURNS_MAX, _microseconds(RETURN_SECONDS), *pairs)
+
+    async def forget_returns(self, shelf: Shelf, epoch: str, returned: Mapping[str, Return]) -> None:
+        pairs = [part for partition, one in returned.items() for part in (partition, _return_text(one))]
+        await self._run("forget_returns", shelf, epoch, *pairs)
+
     async def next_expiry(self, shelf: Shelf) -> int | None:
         found: int | None = await self._run("next_expiry", shelf, "")
         return found
@@ -289,11 +308,21 @@ def _leased(
         block = (known or {}).get(name_of(parcel)) if body is None else decode(body)
         parcels[place] = msgspec.structs.replace(parcel, block=block)
     leased = []
-    for number, place, worker, ranges in leases:
+    for number, place, worker, ranges, *noted in leases:
         parcel = parcels[place]
         lease = lease_of(shelf, epoch, number, parcel)
-        leased.append(Leased(lease, parcel, from_ranges(ranges), worker.decode(), since, deadline))
+        returned = _return_of(noted[0]) if noted else None
+        leased.append(Leased(lease, parcel, from_ranges(ranges), worker.decode(), since, deadline, returned))
     return leased
+
+
+def _return_text(returned: Return) -> str:
+    """A return as `note_returns` writes it down."""
+    return f"{returned.last:019}:{returned.number}:{returned.at}"
+
+
+def _return_of(text: bytes) -> Return:
+    return Return(*map(int, text.split(b":")))
 
 
 def _shown(shelf: Shelf, epoch: str, parts: Sequence[bytes]) -> Leased:

@@ -9,7 +9,7 @@ for _, lane in ipairs(call('ZRANGE', S .. ':lanes', 0, -1)) do
 end
 for _, key in ipairs({
   'lanes', 'ready', 'out', 'free', 'parcels', 'bodies', 'left', 'flows', 'leases', 'deadlines', 'sinces', 'noted',
-  'noted_flows', 'noted_heads',
+  'noted_flows', 'noted_heads', 'returns',
 }) do
   call('UNLINK', S .. ':' .. key)
 end

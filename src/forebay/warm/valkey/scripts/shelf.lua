@@ -318,9 +318,9 @@ local function let_go(key, lease, rest, lane, count)
   end
 end
 
--- Lease cuts ({ parcel, ranges, worker }), and answer with them: the time, the deadline, then one
--- { number, place of the parcel in the next list, worker, ranges } each, then slip and body of each parcel,
--- the body only where the caller doesn't know it.
+-- Lease cuts ({ parcel, ranges, worker, return }), and answer with them: the time, the deadline, then one
+-- { number, place of the parcel in the next list, worker, ranges, return } each, then slip and body of each
+-- parcel, the body only where the caller doesn't know it.
 local function leased(cuts, time, microseconds, known)
   local leases, parcels, seen = {}, {}, {}
   local number = call('HINCRBY', S, 'number', #cuts) - #cuts
@@ -333,7 +333,7 @@ local function leased(cuts, time, microseconds, known)
       parcels[#parcels + 1] = not (known and known[parcel])
         and (call('HGET', S .. ':bodies', parcel) or incomplete())
     end
-    leases[i] = { number + i, seen[parcel], worker, ranges }
+    leases[i] = { number + i, seen[parcel], worker, ranges, one[4] }
   end
   return { time, time + microseconds, leases, parcels }
 end

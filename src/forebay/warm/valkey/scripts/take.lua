@@ -93,8 +93,11 @@ elseif ORDERED then
 else
   take_flows()
 end
+local return_of_all = ORDERED and call('HGET', S, 'return_of_all') or nil
+local has_returns = ORDERED and call('EXISTS', S .. ':returns') == 1
 for _, one in ipairs(cuts) do
   one[3] = ARGV[5]
+  one[4] = return_of_all or (has_returns and call('HGET', S .. ':returns', lane_of(slip_of(one[1])))) or nil
 end
 local known = {}
 for _, parcel in ipairs(cmsgpack.unpack(ARGV[7])) do
