@@ -139,6 +139,27 @@ async def test_what_comes_back_by_the_spool_of_one_server_isnt_overtaken_at_anot
         assert again[0].attempts == (0 if how == "release" else 1)
 
 
+async def test_what_comes_back_by_the_spool_isnt_overtaken_by_what_came_back_to_the_log(
+    tmp_path: Path,
+) -> None:
+    clock = ManualClock(BEGIN)
+    async with two_servers(tmp_path, clock) as ((first, second), _):
+        second.log.mode = "away"  # so it doesn't look at once for claims that never came to the shelf
+        assert await taken_or_away(second) == []
+        second.log.mode = "there"
+        await second.until(lambda: second.failover.health.is_healthy)
+        tasks = await first.store.get_task("orders", 3)
+        await first.store.retry_task(tasks[1:2], delay=5)
+        first.log.mode = "away"
+        await first.store.retry_task(tasks[:1])
+        clock.advance(seconds=6)
+        assert await taken(second) == []
+        first.log.mode = "there"
+        await first.until(lambda: first.failover.health.is_healthy)
+        await tick(first)
+        assert await taken(second) == [b"1", b"2", b"3"]
+
+
 async def test_a_return_that_is_spooled_for_longer_than_its_lease_comes_back_at_the_other_server(
     tmp_path: Path,
 ) -> None:
