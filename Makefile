@@ -31,7 +31,7 @@ SEED := $(shell $(PYTHON) -c 'import random; print(random.randrange(1 << 32))')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark race-queen race-spark race-servers lock format docs clean
+.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark race-queen race-spark race-servers race-relay lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -122,6 +122,9 @@ race-spark: setup ## kill -9 of Spark's drivers, workers and executors, 50 times
 
 race-servers: setup ## two servers under all faults of database, Valkey and themselves: 60 rounds of a minute
 	$(BIN)/python -m tests.chaos.servers_race --rounds 60 --seconds 60 --seed $(SEED)
+
+race-relay: setup ## kill -9 of a relay under load, 100 times: nothing acknowledged is lost
+	$(BIN)/python -m tests.chaos.relay_race --rounds 100 --seed $(SEED)
 
 lock: setup ## resolve the dependencies anew, into the lock files
 	$(COMPILE) --upgrade --extra postgres --extra valkey --extra tarantool --extra dev \

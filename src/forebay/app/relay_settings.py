@@ -54,11 +54,6 @@ _RENAMED: Final = {
 }
 """Flags of metrics-governor that aren't called as their keys."""
 _OWN: Final = {
-    "--listen": "relay.listen",
-    "--metrics-prefix": "relay.metrics_prefix",
-    "--ca-file": "relay.ca_file",
-    "--cert-file": "relay.cert_file",
-    "--key-file": "relay.key_file",
     "--data": _QUEUE + "path",
     "--memory-limit-ratio": _QUEUE + "memory_limit_ratio",
     "--log-format": "logging.format",
@@ -66,14 +61,19 @@ _OWN: Final = {
 }
 
 
-def _queue_flag(path: str) -> str:
+def _flag(path: str) -> str:
+    if not path.startswith(_QUEUE):
+        return "--" + path.rpartition(".")[2].replace("_", "-")
     key = path.removeprefix(_QUEUE)
     return "--queue-" + _RENAMED.get(key, key.replace(".", "-").replace("_", "-"))
 
 
+_OTHERWISE: Final = ("relay.to", "relay.insecure", "logging.format", "logging.level")
+"""Settings whose flags aren't made from their names."""
+
 RELAY_FLAGS: Final[Mapping[str, str]] = {
+    **{_flag(path): path for path in RELAY.settings if path not in _OTHERWISE},
     **_OWN,
-    **{_queue_flag(path): path for path in RELAY.settings if path.startswith(_QUEUE)},
 }
 """The path of each flag that takes a value."""
 

@@ -1,0 +1,130 @@
+"""Whatever a destination does, it is classified and bounded, and everything arrives once it is well."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.app.relay_opening import open_relay
+from forebay.app.relay_settings import ExporterSettings, RelayConfig
+from forebay.deliver.queue_settings import BreakerSettings, SendQueueSettings
+from forebay.relay.relay import Relay
+from forebay.relay.settings import RelayLimits, RelaySettings
+from forebay.wire.port import listen
+from tests.chaos.relay_parts import Mood, Sink, make_body
+from tests.integration.relay.rigs import RawClient, post
+
+QUICK = BreakerSettings(reset_timeout=0.02)
+
+
+class OnDisk:
+    """A relay in this process whose queues are on disk."""
+
+    def __init__(self, relay: Relay, port: int) -> None:
+        self.relay = relay
+        self.port = port
+
+    async def push(self, *names: str, **headers: str) -> list[int]:
+        """Push bodies, and return the statuses."""
+        lines = [f"{name}: {value}" for name, value in headers.items()]
+        async with RawClient(*await asyncio.open_connection("127.0.0.1", self.port)) as client:
+            client.send(*(post(make_body(name, 100), "/in", *lines) for name in names))
+            return [(await client.answer())[0] for _ in names]
+
+
+@asynccontextmanager
+async def on_disk(folder: Path, *urls: str, **settings: Any) -> AsyncIterator[OnDisk]:
+    queue = SendQueueSettings(path=str(folder), retry_interval=0.001, max_retry_delay=0.05, **settings)
+    limits = RelayLimits(shutdown_seconds=0.2)
+    relay_settings = RelaySettings(to=" ".join(urls), send_seconds=0.3, limits=limits)
+    relay = await open_relay(RelayConfig(relay=relay_settings, exporter=ExporterSettings(queue=queue)))
+    sock = listen("127.0.0.1:0")
+    await relay.start(sock)
+    try:
+        yield OnDisk(relay, sock.getsockname()[1])
+    finally:
+        await relay.stop()
+
+
+@pytest.mark.parametrize(
+    ("mood", "kinds"),
+    [
+        ("refusing", {"server_error"}),
+        ("resetting", {"network"}),
+        ("silent", {"timeout"}),
+        ("garbage", {"network"}),
+        ("endless", {"server_error"}),
+    ],
+)
+async def test_everything_arrives_once_the_destination_is_well(
+    tmp_path: Path, mood: Mood, kinds: set[str]
+) -> None:
+    names = [f"{number:04d}" for number in range(30)]
+    async with Sink() as sink:
+        sink.mood = mood
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url, circuit_breaker=QUICK) as rig:
+            assert await rig.push(*names) == [202] * 30
+            await sink.until_attempts(8)
+            (delivery,) = rig.relay.deliveries
+            assert set(delivery.counts.failures) <= kinds
+            sink.mood = "good"
+            await sink.until_all(set(names), 60)
+
+
+async def test_a_destination_that_isnt_there_costs_nobody_a_request(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        await sink.close()
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url, circuit_breaker=QUICK) as rig:
+            assert await rig.push("a", "b") == [202, 202]
+            (delivery,) = rig.relay.deliveries
+            while not delivery.counts.failures["network"]:
+                await delivery.queue._next_round()
+            await sink.open()
+            await sink.until_all({"a", "b"}, 60)
+
+
+async def test_what_is_left_is_sent_after_a_restart_with_its_age(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        sink.mood = "refusing"
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url) as rig:
+            await rig.push("a", "b", "c")
+            await sink.until_attempts(3)
+        sink.mood = "good"
+        async with on_disk(tmp_path, url) as rig:
+            await sink.until_all({"a", "b", "c"}, 60)
+        assert set(sink.accepted.values()) == {1}
+        async with on_disk(tmp_path, url) as rig:
+            (delivery,) = rig.relay.deliveries
+            assert delivery.queue.size == 0
+
+
+async def test_one_bad_destination_doesnt_hold_up_another(tmp_path: Path) -> None:
+    async with Sink() as good, Sink() as bad:
+        bad.mood = "silent"
+        urls = [f"http://127.0.0.1:{sink.port}/" for sink in (good, bad)]
+        names = [f"{number:04d}" for number in range(50)]
+        async with on_disk(tmp_path, *urls) as rig:
+            assert await rig.push(*names) == [202] * 50
+            await good.until_all(set(names), 60)
+            assert rig.relay.deliveries[1].queue.size == 50
+
+
+async def test_a_body_in_an_unknown_encoding_passes_untouched(tmp_path: Path) -> None:
+    async with Sink() as sink, on_disk(tmp_path, f"http://127.0.0.1:{sink.port}/") as rig:
+        await rig.push("a", **{"Content-Encoding": "x-unheard-of"})
+        await sink.until_all({"a"}, 60)
+
+
+async def test_two_relays_dont_share_a_folder(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url):
+            with pytest.raises(Exception, match="another process uses the queue folder"):
+                async with on_disk(tmp_path, url):
+                    pass

@@ -1,0 +1,152 @@
+"""A relay takes metrics-governor's file and flags, every key of them, and says what it doesn't know."""
+
+import argparse
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import pytest
+
+from forebay.app.relay_settings import (
+    RELAY,
+    RELAY_FLAGS,
+    RelayConfig,
+    addresses,
+    declare_relay_flags,
+    load_relay,
+)
+from forebay.deliver.queue_settings import SendQueueSettings
+from forebay.model import Misconfigured
+
+GOVERNORS_FILE = """
+exporter:
+  queue:
+    type: disk
+    enabled: true
+    path: ./queue
+    max_size: 10000
+    max_bytes: 1Gi
+    full_behavior: drop_oldest
+    inmemory_blocks: 2048
+    chunk_size: 512Mi
+    meta_sync_interval: 1s
+    write_buffer_size: 256Ki
+    compression: snappy
+    always_queue: true
+    workers: 0
+    backoff:
+      enabled: true
+      multiplier: 2.0
+    circuit_breaker:
+      enabled: true
+      threshold: 5
+      reset_timeout: 30s
+    pipeline_split:
+      enabled: false
+      preparer_count: 0
+      sender_count: 0
+      channel_size: 256
+    adaptive_workers:
+      enabled: false
+      min_workers: 1
+      max_workers: 0
+"""
+
+GOVERNORS_FLAGS = {
+    "--queue-enabled": ("enabled", "false", False),
+    "--queue-type": ("type", "memory", "memory"),
+    "--queue-path": ("path", "/var/q", "/var/q"),
+    "--queue-max-size": ("max_size", "7", 7),
+    "--queue-max-bytes": ("max_bytes", "2Gi", 2 << 30),
+    "--queue-full-behavior": ("full_behavior", "block", "block"),
+    "--queue-always-queue": ("always_queue", "false", False),
+    "--queue-workers": ("workers", "16", 16),
+    "--queue-inmemory-blocks": ("inmemory_blocks", "64", 64),
+    "--queue-chunk-size": ("chunk_size", "64Mi", 64 << 20),
+    "--queue-meta-sync": ("meta_sync_interval", "2s", 2.0),
+    "--queue-stale-flush": ("stale_flush_interval", "10s", 10.0),
+    "--queue-write-buffer-size": ("write_buffer_size", "64Ki", 64 << 10),
+    "--queue-compression": ("compression", "none", "none"),
+    "--queue-retry-interval": ("retry_interval", "1s", 1.0),
+    "--queue-max-retry-delay": ("max_retry_delay", "1m", 60.0),
+    "--queue-backoff-enabled": ("backoff.enabled", "false", False),
+    "--queue-backoff-multiplier": ("backoff.multiplier", "1.5", 1.5),
+    "--queue-circuit-breaker-enabled": ("circuit_breaker.enabled", "false", False),
+    "--queue-circuit-breaker-threshold": ("circuit_breaker.threshold", "9", 9),
+    "--queue-circuit-breaker-reset-timeout": ("circuit_breaker.reset_timeout", "5s", 5.0),
+    "--queue-memory-percent": ("memory_percent", "0.2", 0.2),
+    "--memory-limit-ratio": ("memory_limit_ratio", "0.5", 0.5),
+    "--queue-adaptive-enabled": ("adaptive_enabled", "false", False),
+    "--queue-target-utilization": ("target_utilization", "0.5", 0.5),
+}
+
+
+def load(*words: str, file: Path | None = None, text: str = "") -> RelayConfig:
+    parser = argparse.ArgumentParser()
+    declare_relay_flags(parser)
+    if file is not None:
+        file.write_text(text)
+        words = (*words, "--config", str(file))
+    return load_relay(parser.parse_args(words))
+
+
+def value_at(settings: msgspec.Struct, path: str) -> Any:
+    found: Any = settings
+    for name in path.split("."):
+        found = getattr(found, name)
+    return found
+
+
+def test_the_file_of_the_original_says_what_the_defaults_are(tmp_path: Path) -> None:
+    loaded = load(file=tmp_path / "governor.yaml", text=GOVERNORS_FILE)
+    assert loaded == RelayConfig()
+    assert loaded.exporter.queue.durability == "always"
+
+
+@pytest.mark.parametrize("flag", GOVERNORS_FLAGS)
+def test_every_flag_of_the_original_is_there(flag: str) -> None:
+    path, text, value = GOVERNORS_FLAGS[flag]
+    assert value_at(SendQueueSettings(), path) != value
+    assert value_at(load(flag, text).exporter.queue, path) == value
+
+
+def test_every_setting_of_the_queue_has_a_flag() -> None:
+    with_flag = set(RELAY_FLAGS.values())
+    assert {path for path in RELAY.settings if path.startswith("exporter.queue.")} <= with_flag
+
+
+def test_flags_come_before_the_file(tmp_path: Path) -> None:
+    text = "exporter: {queue: {max_size: 5, workers: 3}}\nrelay: {to: http://a/}\n"
+    made = load(
+        "--queue-max-size", "6", "--to", "http://b", "--to", "http://c/x", file=tmp_path / "f", text=text
+    )
+    assert (made.exporter.queue.max_size, made.exporter.queue.workers) == (6, 3)
+    assert addresses(made) == ["http://b", "http://c/x"]
+
+
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        ("exporter: {queue: {max_sise: 1}}", "did you mean exporter.queue.max_size?"),
+        ("exporter: {queue: {backof: {}}}", "did you mean exporter.queue.backoff?"),
+        ("exporter: {queue: {circuit_breaker: {treshold: 1}}}", "exporter.queue.circuit_breaker.threshold?"),
+        ("exporter: {queue: {full_behavior: drop_odlest}}", "did you mean drop_oldest?"),
+        ("exporter: {queue: {max_bytes: many}}", "'many' is not a size"),
+        ("exporter: {queue: {retry_interval: 5x}}", "'5x' is not a duration"),
+        ("exporter: {queue: {memory_percent: 1.5}}", "too much"),
+        ("exporter: {queue: {retry_interval: 10m}}", "less than retry_interval"),
+        ("relay: {metrics_prefix: 'a b'}", "the start of a metric's name"),
+    ],
+)
+def test_a_mistake_is_said_with_its_place_and_the_nearest_good_key(
+    tmp_path: Path, text: str, said: str
+) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load(file=tmp_path / "relay.yaml", text=text)
+    assert said in str(caught.value)
+    assert "relay.yaml:1" in str(caught.value)
+
+
+def test_a_relay_without_a_destination_is_refused() -> None:
+    with pytest.raises(Misconfigured, match="--to"):
+        addresses(load())

@@ -1,0 +1,107 @@
+"""Metrics have the names, types and labels of metrics-governor, and a few of our own."""
+
+import asyncio
+
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+from forebay.deliver.failure import of_status
+from forebay.deliver.metrics import exposition
+from tests.unit.deliver.test_delivery import DeliveryRig, a_delivery
+
+GAUGES = [
+    "queue_size",
+    "queue_bytes",
+    "queue_max_size",
+    "queue_max_bytes",
+    "queue_utilization_ratio",
+    "queue_disk_available_bytes",
+    "fastqueue_inmemory_blocks",
+    "fastqueue_disk_bytes",
+    "queue_workers_active",
+    "queue_workers_total",
+    "queue_preparers_active",
+    "queue_senders_active",
+    "queue_sends_inflight",
+    "queue_export_latency_ewma_seconds",
+    "circuit_breaker_state",
+    "queue_backoff_seconds",
+]
+COUNTERS = [
+    "queue_push_total",
+    "queue_dropped_total",
+    "queue_retry_total",
+    "queue_retry_success_total",
+    "queue_retry_failure_total",
+    "queue_disk_full_total",
+    "fastqueue_meta_sync_total",
+    "fastqueue_chunk_rotations",
+    "fastqueue_inmemory_flushes",
+    "circuit_breaker_open_total",
+    "circuit_breaker_rejected_total",
+]
+LABELS = {
+    "queue_dropped_total": "reason",
+    "queue_retry_failure_total": "error_type",
+    "circuit_breaker_state": "state",
+}
+
+
+def samples(rig: DeliveryRig, prefix: str = "forebay") -> dict[tuple[str, str], float]:
+    """Values by name and the value of the metric's own label."""
+    found = {}
+    for family in text_string_to_metric_families(exposition([rig.delivery], prefix)):
+        for sample in family.samples:
+            labels = dict(sample.labels)
+            assert labels.pop("destination") == "scripted"
+            found[sample.name, "".join(labels.values())] = sample.value
+    return found
+
+
+@pytest.mark.parametrize("prefix", ["forebay", "metrics_governor"])
+async def test_every_metric_of_the_original_is_there_under_its_name(prefix: str) -> None:
+    async with a_delivery(start=False) as rig:
+        text = exposition([rig.delivery], prefix)
+    for kind, names in (("gauge", GAUGES), ("counter", COUNTERS)):
+        for name in names:
+            assert f"# TYPE {prefix}_{name} {kind}\n" in text
+            label = f',{LABELS[name]}="' if name in LABELS else "} "
+            assert f'\n{prefix}_{name}{{destination="scripted"{label}' in text
+    assert "_created" not in text
+
+
+async def test_numbers_follow_what_happens() -> None:
+    async with a_delivery(retry_interval=0.001, workers=2, max_size=10) as rig:
+        answers = [of_status(503), of_status(200), of_status(400)]
+        rig.destination.answer = lambda _: answers.pop(0)
+        await rig.push(b"a")
+        await rig.empty()
+        await rig.push(b"b")
+        await rig.empty()
+        found = samples(rig)
+        assert found["forebay_queue_push_total", ""] == 2
+        assert found["forebay_queue_retry_total", ""] == 1
+        assert found["forebay_queue_retry_success_total", ""] == 1
+        assert found["forebay_queue_retry_failure_total", "server_error"] == 1
+        assert found["forebay_queue_retry_failure_total", "timeout"] == 0
+        assert found["forebay_queue_dead_letters", ""] == 1
+        assert found["forebay_queue_dead_letters_total", "client_error"] == 1
+        assert found["forebay_queue_export_latency_seconds_count", ""] == 3
+        assert found["forebay_queue_export_latency_seconds_bucket", "+Inf"] == 3
+        assert found["forebay_queue_workers_total", ""] == 2
+        assert found["forebay_circuit_breaker_state", "closed"] == 1
+        assert found["forebay_circuit_breaker_state", "open"] == 0
+
+
+async def test_gauges_show_what_waits_and_what_is_under_way() -> None:
+    async with a_delivery(workers=1, max_size=10) as rig:
+        rig.destination.hold = asyncio.Event()
+        await rig.push(*(b"x" for _ in range(5)))
+        await rig.destination.until(1)
+        rig.clock.now += 60_000_000
+        found = samples(rig, "metrics_governor")
+        assert found["metrics_governor_queue_size", ""] == 5
+        assert found["metrics_governor_queue_utilization_ratio", ""] == 0.5
+        assert found["metrics_governor_queue_sends_inflight", ""] == 1
+        assert found["metrics_governor_queue_workers_active", ""] == 1
+        assert found["metrics_governor_queue_oldest_age_seconds", ""] == 60
