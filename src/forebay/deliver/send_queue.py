@@ -12,10 +12,11 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import threading
 from collections import Counter, deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from queue import SimpleQueue
 from typing import Final, NoReturn
 
 from forebay.deliver.backing import Backing, BackingCounts
@@ -61,7 +62,9 @@ class SendQueue:
         self._settings = settings
         self._clock = clock
         self._loop = asyncio.get_running_loop()
-        self._thread = ThreadPoolExecutor(1, "forebay-queue")
+        self._rounds: SimpleQueue[DiskRound | None] = SimpleQueue()
+        self._thread = threading.Thread(target=self._run, name="forebay-queue", daemon=True)
+        self._thread.start()
         self._memory_bytes = sizes.memory_bytes
         self._unread, self._unread_bytes = backing.entry_count, backing.total_bytes
         self.room = Room(sizes.max_size, sizes.max_bytes, size=self._unread, bytes_held=self._unread_bytes)
@@ -279,12 +282,14 @@ class SendQueue:
             room += sum(len(push.data) for push in self._pending)
         self._round = DiskRound(self._pending, self._acks, self._letters, count=count, bytes_max=max(1, room))
         self._pending, self._acks, self._letters = [], [], []
-        self._thread.submit(self._run, self._round)
+        self._rounds.put(self._round)
 
-    def _run(self, round_: DiskRound) -> None:
-        round_.run(self._backing, self._dead)
-        with suppress(RuntimeError):  # the loop is closed: nobody waits any more
-            self._loop.call_soon_threadsafe(self._finish_round, round_)
+    def _run(self) -> None:
+        """The disk's thread."""
+        while (round_ := self._rounds.get()) is not None:
+            round_.run(self._backing, self._dead)
+            with suppress(RuntimeError):  # the loop is closed: nobody waits any more
+                self._loop.call_soon_threadsafe(self._finish_round, round_)
 
     def _finish_round(self, round_: DiskRound) -> None:
         self._round = None
@@ -449,8 +454,8 @@ class SendQueue:
         for entry in self._memory:
             self._count_drop("shutdown")
             self._memory.remove(entry, _closed())
-        await self._loop.run_in_executor(self._thread, self._close_files)
-        self._thread.shutdown()
+        self._rounds.put(None)
+        await asyncio.to_thread(self._close_files)
 
     async def _settle_down(self) -> None:
         """Rounds until nothing is left to write, or the disk takes nothing."""
@@ -468,6 +473,7 @@ class SendQueue:
                 break
 
     def _close_files(self) -> None:
+        self._thread.join()
         self._backing.close()
         self._dead.close()
 

@@ -7,6 +7,7 @@ Invariant: an entry is in exactly one of ready, delayed and leased until it is s
 from __future__ import annotations
 
 import heapq
+from collections import deque
 
 from forebay.deliver.entry import Entry, EntryState
 
@@ -17,7 +18,10 @@ class Window:
     """Entries by what may be done with them. Times in seconds of a monotonic clock."""
 
     def __init__(self) -> None:
-        self._ready: list[Entry] = []
+        self._fresh: deque[Entry] = deque()
+        """Ready and never handed out: they come in order."""
+        self._returned: list[Entry] = []
+        """Ready again: a heap."""
         self._delayed: list[tuple[float, Entry]] = []
         self._all: dict[int, Entry] = {}
         self.bytes_held = 0
@@ -29,25 +33,30 @@ class Window:
     @property
     def ready(self) -> int:
         """Entries that could be sent now; those that were dropped meanwhile may still be counted."""
-        return len(self._ready)
+        return len(self._fresh) + len(self._returned)
 
     def add(self, entry: Entry) -> None:
-        """Take in an entry that is ready."""
+        """Take in an entry that is ready; each has a higher sequence number than those before it."""
         self._all[entry.sequence] = entry
         self.bytes_held += entry.size
         entry.state = EntryState.READY
-        heapq.heappush(self._ready, entry)
+        if entry.is_volatile:  # its number is higher than that of entries to come
+            heapq.heappush(self._returned, entry)
+        else:
+            self._fresh.append(entry)
 
     def take(self) -> Entry | None:
         """Hand out the next entry, if one is ready."""
-        ready = self._ready
-        while ready:
-            entry = heapq.heappop(ready)
-            if entry.state is EntryState.READY:
-                entry.state = EntryState.LEASED
-                self.leased += 1
-                return entry
-        return None
+        entry = self._first()
+        if entry is None:
+            return None
+        if self._fresh and self._fresh[0] is entry:
+            self._fresh.popleft()
+        else:
+            heapq.heappop(self._returned)
+        entry.state = EntryState.LEASED
+        self.leased += 1
+        return entry
 
     def release(self, entry: Entry) -> None:
         """An entry that was handed out is ready again."""
@@ -63,7 +72,7 @@ class Window:
     def put_back(self, entry: Entry) -> None:
         """An entry that was to be written stays: it is ready."""
         entry.state = EntryState.READY
-        heapq.heappush(self._ready, entry)
+        heapq.heappush(self._returned, entry)
 
     def wake(self, now: float) -> int:
         """Make ready what is due; tell how many there are."""
@@ -71,8 +80,7 @@ class Window:
         while self._delayed and self._delayed[0][0] <= now:
             _, entry = heapq.heappop(self._delayed)
             if entry.state is EntryState.DELAYED:
-                entry.state = EntryState.READY
-                heapq.heappush(self._ready, entry)
+                self.put_back(entry)
                 count += 1
         return count
 
@@ -96,11 +104,22 @@ class Window:
 
     def oldest_idle(self) -> Entry | None:
         """The first in line that no worker has; volatile ones aside."""
-        while self._ready and self._ready[0].state is not EntryState.READY:
-            heapq.heappop(self._ready)
+        first = self._first()
+        ready = [] if first is None else [first]
         waiting = [entry for _, entry in self._delayed if entry.state is EntryState.DELAYED]
-        found = min([*self._ready[:1], *waiting], default=None)
+        found = min([*ready, *waiting], default=None)
         return None if found is None or found.is_volatile else found
+
+    def _first(self) -> Entry | None:
+        """The first in line that is ready; what was settled meanwhile is forgotten on the way."""
+        fresh, returned = self._fresh, self._returned
+        while fresh and fresh[0].state is not EntryState.READY:
+            fresh.popleft()
+        while returned and returned[0].state is not EntryState.READY:
+            heapq.heappop(returned)
+        if returned and (not fresh or returned[0] < fresh[0]):
+            return returned[0]
+        return fresh[0] if fresh else None
 
     def _return(self, entry: Entry) -> None:
         assert entry.state is EntryState.LEASED, "an entry comes back once"

@@ -38,6 +38,8 @@ class MappedDestination:
         self._inner = inner
         self._own = own_target
         self._is_as_it_came = own_target in (b"", b"/")
+        self._last = (b"", b"")
+        """The last target and what it was mapped to: most requests have the same one."""
 
     @property
     def name(self) -> str:
@@ -48,7 +50,10 @@ class MappedDestination:
         """Make a request ready; it is kept as it came, so that its parts are mapped once."""
         if self._is_as_it_came:
             return self._inner.prepare(request, id=id)
-        target = map_target(self._own, request.target)
+        came, target = self._last
+        if came != request.target:
+            target = map_target(self._own, request.target)
+            self._last = (request.target, target)
         mapped = Request(request.method, target, request.headers, request.body)
         prepared = self._inner.prepare(mapped, id=id)
         return Prepared(prepared.id, request, prepared.head, prepared.body)
