@@ -255,6 +255,9 @@ class Delivery:
         elif outcome.is_retried:
             asked = outcome.retry_after_seconds
             pause = pause_seconds(self._backoff, entry.attempts + 1, self._chance(), asked)
+            if entry.is_ordered and self.settings.circuit_breaker.enabled:
+                # Others wait behind it, and none can find out that the destination is back.
+                pause = min(pause, max(self.settings.circuit_breaker.reset_timeout, asked or 0.0))
             self.counts.backoff_seconds = pause
             self.queue.retry(entry, pause)
         else:

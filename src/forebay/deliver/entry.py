@@ -37,9 +37,20 @@ class Entry:
     The sequence number is its id and its place in line, in all attempts; so is the time at which it came.
     """
 
-    __slots__ = ("attempts", "data", "enqueued_at_us", "is_volatile", "parts", "sequence", "size", "state")
+    __slots__ = (
+        "attempts", "data", "enqueued_at_us", "is_ordered", "is_volatile", "parts", "sequence", "size",
+        "state",
+    )  # fmt: skip
 
-    def __init__(self, sequence: int, enqueued_at_us: int, data: bytes, *, is_volatile: bool = False) -> None:
+    def __init__(
+        self,
+        sequence: int,
+        enqueued_at_us: int,
+        data: bytes,
+        *,
+        is_volatile: bool = False,
+        is_ordered: bool = False,
+    ) -> None:
         self.sequence = sequence
         self.enqueued_at_us = enqueued_at_us
         self.data = data
@@ -50,6 +61,8 @@ class Entry:
         """What is left of a request that had to be split; None while it is whole."""
         self.is_volatile = is_volatile
         """Only in memory: the disk wouldn't take it."""
+        self.is_ordered = is_ordered
+        """No other ordered entry is sent before it is settled."""
 
     def __lt__(self, other: Entry) -> bool:
         return self.sequence < other.sequence

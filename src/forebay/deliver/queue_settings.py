@@ -1,7 +1,7 @@
 """The settings of a send queue: how much it holds, how safe it is, and how it is emptied.
 
 The names and defaults are those of metrics-governor's `exporter.queue` section, so that its files work
-here. Beyond it: `durability`, `format`, `block_timeout` and `stale_flush_interval`.
+here. Beyond it: `durability`, `format`, `order`, `block_timeout` and `stale_flush_interval`.
 """
 
 import os
@@ -9,6 +9,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from forebay.deliver.order import Order
 from forebay.model import Misconfigured
 
 __all__ = [
@@ -100,6 +101,8 @@ class SendQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Safe before the push is answered; within `meta_sync_interval`; or not synced at all."""
     format: Literal["native", "governor"] = "native"
     """The format of the files: Forebay's own, or metrics-governor's, which has no checksums."""
+    order: Order = "auto"
+    """Deliver in the order of pushing, one at a time: all entries, none, or remote writes alone (auto)."""
     inmemory_blocks: Annotated[int, msgspec.Meta(ge=1, le=1 << 24)] = 2048
     """Entries that are kept in memory beside the disk."""
     chunk_size: Annotated[int, msgspec.Meta(ge=1 << 12, le=1 << 40, extra=_SIZE)] = 512 << 20

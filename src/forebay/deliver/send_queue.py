@@ -24,6 +24,7 @@ from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.disk_round import DiskRound, Done, Push
 from forebay.deliver.entry import Entry, EntryState
 from forebay.deliver.memory_queue import DRAIN_COUNT, DRAIN_SECONDS, MemoryQueue
+from forebay.deliver.order import order_rule
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.room import Room
 from forebay.deliver.sizing import Sizes
@@ -61,6 +62,7 @@ class SendQueue:
         self._dead = dead
         self._settings = settings
         self._clock = clock
+        self._is_ordered = order_rule(settings.order)
         self._loop = asyncio.get_running_loop()
         self._rounds: SimpleQueue[DiskRound | None] = SimpleQueue()
         self._thread = threading.Thread(target=self._run, name="forebay-queue", daemon=True)
@@ -164,9 +166,15 @@ class SendQueue:
         if self._wake_timer is not None:
             self._window.wake(self._loop.time())  # the timer may be late
         entry = self._window.take()
-        if self._unread and self._window.ready < self._settings.inmemory_blocks // 4:
+        if self._wants_more():
             self._kick()
         return entry
+
+    def _wants_more(self) -> bool:
+        """Whether little is ready although more could be read."""
+        ready, room = self._window.ready, self._settings.inmemory_blocks - len(self._window)
+        least = self._settings.inmemory_blocks // 8 if ready else 0
+        return self._unread > 0 and ready <= self._settings.inmemory_blocks // 4 and room > least
 
     async def take(self) -> Entry:
         """The next entry, as soon as there is one."""
@@ -215,7 +223,7 @@ class SendQueue:
         self._kick()
 
     def _settle(self, entry: Entry) -> None:
-        self._window.remove(entry)
+        self._forget(entry)
         self.room.release(entry.size)
         if entry.is_volatile:
             self._memory.remove(entry)
@@ -223,6 +231,11 @@ class SendQueue:
         self._acks.append(entry.sequence)
         if len(self._acks) >= _ACKS:
             self._kick()
+
+    def _forget(self, entry: Entry) -> None:
+        self._window.remove(entry)
+        if entry.is_ordered:
+            self._wake_takers(1)  # for the one behind it
 
     # Numbers
 
@@ -302,7 +315,8 @@ class SendQueue:
             done(round_.letter_error)
         for record in round_.records:
             came_at = record.enqueued_at_us or self._clock()  # one of the formats doesn't know
-            self._window.add(Entry(record.sequence, came_at, record.data))
+            is_ordered = self._is_ordered(record.data)
+            self._window.add(Entry(record.sequence, came_at, record.data, is_ordered=is_ordered))
             self._unread_bytes -= len(record.data)
         self._unread -= len(round_.records)
         if round_.count > 0 and not round_.records and round_.failure is None:
@@ -311,8 +325,8 @@ class SendQueue:
         if self._round_ended is not None:
             self._round_ended.set_result(None)
             self._round_ended = None
-        wants_more = self._unread > 0 and self._window.ready < self._settings.inmemory_blocks // 4
-        if self._pending or self._letters or len(self._acks) >= _ACKS or (wants_more and round_.records):
+        wants_more = bool(round_.records) and self._wants_more()
+        if self._pending or self._letters or len(self._acks) >= _ACKS or wants_more:
             self._kick()
 
     def _finish_push(self, push: Push) -> None:
@@ -378,7 +392,8 @@ class SendQueue:
         assert push.error is not None
         self.problem = str(push.error)
         self.disk_full += isinstance(push.error, Full)
-        entry = Entry(self._volatile, self._clock(), push.data, is_volatile=True)
+        is_ordered = self._is_ordered(push.data)
+        entry = Entry(self._volatile, self._clock(), push.data, is_volatile=True, is_ordered=is_ordered)
         self._volatile += 1
         done = push.done
         if self._settings.durability != "always":
@@ -402,7 +417,7 @@ class SendQueue:
 
     def _withdraw(self, entry: Entry, error: ForebayError) -> None:
         self._count_drop("disk_full" if isinstance(error, Full) else "disk_failed")
-        self._window.remove(entry)
+        self._forget(entry)
         self.room.release(entry.size)
         self._memory.remove(entry, error)
 
@@ -427,7 +442,7 @@ class SendQueue:
 
     def _drained(self, entry: Entry, error: ForebayError | None) -> None:
         if error is None:
-            self._window.remove(entry)
+            self._forget(entry)
             self._memory.remove(entry)
         else:
             self._window.put_back(entry)

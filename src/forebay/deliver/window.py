@@ -1,6 +1,7 @@
 """The window: entries of a queue that are in memory, and which of them is next.
 
 The lowest sequence number that is ready goes first, so an entry that comes back keeps its place in line.
+Ordered entries are in a line of their own, of which only the first is ever handed out.
 Invariant: an entry is in exactly one of ready, delayed and leased until it is settled.
 """
 
@@ -8,6 +9,7 @@ from __future__ import annotations
 
 import heapq
 from collections import deque
+from itertools import islice
 
 from forebay.deliver.entry import Entry, EntryState
 
@@ -22,6 +24,8 @@ class Window:
         """Ready and never handed out: they come in order."""
         self._returned: list[Entry] = []
         """Ready again: a heap."""
+        self._line: deque[Entry] = deque()
+        """Ordered entries in any state; the first one holds up the others."""
         self._delayed: list[tuple[float, Entry]] = []
         self._all: dict[int, Entry] = {}
         self.bytes_held = 0
@@ -40,7 +44,9 @@ class Window:
         self._all[entry.sequence] = entry
         self.bytes_held += entry.size
         entry.state = EntryState.READY
-        if entry.is_volatile:  # its number is higher than that of entries to come
+        if entry.is_ordered:
+            self._line.append(entry)
+        elif entry.is_volatile:  # its number is higher than that of entries to come
             heapq.heappush(self._returned, entry)
         else:
             self._fresh.append(entry)
@@ -52,7 +58,7 @@ class Window:
             return None
         if self._fresh and self._fresh[0] is entry:
             self._fresh.popleft()
-        else:
+        elif not entry.is_ordered:
             heapq.heappop(self._returned)
         entry.state = EntryState.LEASED
         self.leased += 1
@@ -72,7 +78,8 @@ class Window:
     def put_back(self, entry: Entry) -> None:
         """An entry that was to be written stays: it is ready."""
         entry.state = EntryState.READY
-        heapq.heappush(self._returned, entry)
+        if not entry.is_ordered:
+            heapq.heappush(self._returned, entry)
 
     def wake(self, now: float) -> int:
         """Make ready what is due; tell how many there are."""
@@ -105,21 +112,27 @@ class Window:
     def oldest_idle(self) -> Entry | None:
         """The first in line that no worker has; volatile ones aside."""
         first = self._first()
-        ready = [] if first is None else [first]
-        waiting = [entry for _, entry in self._delayed if entry.state is EntryState.DELAYED]
-        found = min([*ready, *waiting], default=None)
+        idle = [] if first is None else [first]
+        idle += [entry for _, entry in self._delayed if entry.state is EntryState.DELAYED]
+        idle += [entry for entry in islice(self._line, 2) if entry.state is EntryState.READY]
+        found = min(idle, default=None)
         return None if found is None or found.is_volatile else found
 
     def _first(self) -> Entry | None:
         """The first in line that is ready; what was settled meanwhile is forgotten on the way."""
-        fresh, returned = self._fresh, self._returned
+        fresh, returned, line = self._fresh, self._returned, self._line
         while fresh and fresh[0].state is not EntryState.READY:
             fresh.popleft()
         while returned and returned[0].state is not EntryState.READY:
             heapq.heappop(returned)
-        if returned and (not fresh or returned[0] < fresh[0]):
-            return returned[0]
-        return fresh[0] if fresh else None
+        while line and line[0].state is EntryState.GONE:
+            line.popleft()
+        first = fresh[0] if fresh else None
+        if returned and (first is None or returned[0] < first):
+            first = returned[0]
+        if line and line[0].state is EntryState.READY and (first is None or line[0] < first):
+            first = line[0]
+        return first
 
     def _return(self, entry: Entry) -> None:
         assert entry.state is EntryState.LEASED, "an entry comes back once"

@@ -1,6 +1,7 @@
 """Workers send what is queued, wait while they should, and settle by what came of it."""
 
 import asyncio
+import random
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
@@ -327,3 +328,72 @@ async def test_adaptive_workers_grow_with_the_work_and_shrink_without(
         while rig.delivery.workers > 1:
             await rig.queue._next_round()
         assert rig.destination.most == 9
+
+
+REMOTE_WRITE = ((b"X-Prometheus-Remote-Write-Version", b"0.1.0"),)
+
+
+async def test_remote_writes_never_overtake_each_other(mode: dict[str, Any]) -> None:
+    async with a_delivery(retry_interval=0.001, workers=8, **mode) as rig:
+        delivered: list[bytes] = []
+        draw = random.Random(1)
+
+        def answer(request: Request) -> Outcome:
+            if draw.random() < 0.3:
+                return of_status(503)
+            delivered.append(request.body)
+            return OK
+
+        rig.destination.answer = answer
+        bodies = [b"%d" % number for number in range(60)]
+        await rig.push(*bodies, headers=REMOTE_WRITE)
+        await rig.empty()
+        assert delivered == bodies
+        assert rig.destination.most == 1
+
+
+async def test_what_has_no_order_passes_a_remote_write_that_waits() -> None:
+    async with a_delivery(workers=2) as rig:
+        rig.destination.answer = lambda request: of_status(503) if request.headers else OK
+        await rig.push(b"stuck", b"behind", headers=REMOTE_WRITE)
+        await rig.push(b"free")
+        while b"free" not in rig.bodies:
+            await rig.queue._next_round()
+        assert b"behind" not in rig.bodies
+
+
+async def test_a_refused_remote_write_doesnt_hold_up_those_behind_it() -> None:
+    async with a_delivery(workers=2) as rig:
+        rig.destination.answer = lambda request: of_status(400) if request.body == b"bad" else OK
+        await rig.push(b"bad", b"good", headers=REMOTE_WRITE)
+        await rig.empty()
+        assert rig.bodies == [b"bad", b"good"]
+        assert len(await rig.letters()) == 1
+
+
+@pytest.mark.parametrize(("order", "most"), [("strict", 1), ("none", 4)])
+async def test_the_order_can_be_asked_for_or_given_up(order: str, most: int) -> None:
+    async with a_delivery(workers=4, order=order) as rig:
+        rig.destination.hold = asyncio.Event()
+        await rig.push(*(b"%d" % number for number in range(10)), headers=REMOTE_WRITE)
+        await rig.destination.until(most)
+        await rig.queue._next_round()
+        assert rig.destination.under_way == most
+        rig.destination.hold.set()
+        await rig.empty()
+
+
+async def test_the_oldest_of_ordered_entries_are_dropped_when_it_is_full() -> None:
+    async with a_delivery(start=False, max_size=3, order="strict") as rig:
+        await rig.push(*(b"%d" % number for number in range(6)))
+        assert rig.queue.dropped == {"oldest": 3}
+        rig.delivery.start()
+        await rig.empty()
+        assert rig.bodies == [b"3", b"4", b"5"]
+
+
+async def test_an_ordered_backlog_larger_than_the_window_is_delivered() -> None:
+    async with a_delivery(inmemory_blocks=8, order="strict") as rig:
+        await rig.push(*(b"%d" % number for number in range(100)))
+        await rig.empty()
+        assert rig.bodies == [b"%d" % number for number in range(100)]
