@@ -31,7 +31,8 @@ class Mark(msgspec.Struct, frozen=True):
 class Meta(msgspec.Struct, frozen=True, kw_only=True):
     """The state of a queue at one moment; counts are of records before `end` that aren't acknowledged.
 
-    `near` is the place of a record at or before the cursor. `bytes_before` counts all bytes ever written
+    `near` is the place of a record at or before the cursor. With `is_open` the chunk of `end` can be
+    appended to: none of its syncs failed. `bytes_before` counts all bytes ever written
     before `end`. `acked` are stretches of records beyond the cursor, with the bytes of them all.
     """
 
@@ -40,6 +41,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
     cursor: int
     near: Mark
     end: Mark
+    is_open: bool
     bytes_before: int
     entry_count: int
     total_bytes: int

@@ -45,7 +45,9 @@ class Quarantine:
         self._known.add((damage.file, damage.offset))
         pieces = self._pieces[chunk.number] = self._pieces.get(chunk.number, 0) + 1
         copied = None
-        if pieces <= _PIECES_MAX:
+        if not damage.size:
+            pass
+        elif pieces <= _PIECES_MAX:
             try:
                 copied = self._copy(file, damage)
             except OSError:

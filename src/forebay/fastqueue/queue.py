@@ -17,14 +17,15 @@ from typing import Final, Self
 
 from forebay.disk import Disk, Lock, is_full
 from forebay.fastqueue.channel import Channel
+from forebay.fastqueue.chunk import Chunk
 from forebay.fastqueue.faults import closed_error, count_error, error_of, size_error, unread_error
-from forebay.fastqueue.layout import Buffer, Layout
-from forebay.fastqueue.meta import RANGES_MAX, Mark, Meta, encode_meta, write_file
-from forebay.fastqueue.native import NativeLayout
+from forebay.fastqueue.formats import Format, Held, format_of
+from forebay.fastqueue.layout import Buffer
+from forebay.fastqueue.meta import RANGES_MAX, Mark, Meta, write_file
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.reader import Found, Reader
 from forebay.fastqueue.record import Damage, Place, Record
-from forebay.fastqueue.recovery import Recovered, recover
+from forebay.fastqueue.recovery import Recovered, scan
 from forebay.fastqueue.settings import FastQueueSettings, largest_block
 from forebay.fastqueue.window import Window
 from forebay.fastqueue.writer import Writer
@@ -39,12 +40,13 @@ class FastQueue:
     """A queue in a folder of its own; any thread may call it."""
 
     def __init__(
-        self, disk: Disk, lock: Lock, layout: Layout, settings: FastQueueSettings, recovered: Recovered,
+        self, disk: Disk, lock: Lock, chosen: Format, settings: FastQueueSettings, recovered: Recovered,
         *, clock: Callable[[], int], quarantine: Quarantine,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._folder_lock = lock
-        self._layout = layout
+        self._format = chosen
+        self._layout = layout = chosen.layout
         self._settings = settings
         self._clock = clock
         self._quarantine = quarantine
@@ -53,7 +55,7 @@ class FastQueue:
         self._chunks = recovered.chunks
         self._writer = Writer(
             disk, layout, settings, self._chunks, end=recovered.end, bytes_before=recovered.bytes_before,
-            next_number=recovered.next_number, chunk_size=settings.chunk_size,
+            next_number=recovered.next_number, chunk_size=recovered.chunk_size,
         )  # fmt: skip
         self._reader = Reader(disk, layout, self._chunks, quarantine)
         self._window = Window(recovered.cursor, recovered.acked)
@@ -88,13 +90,13 @@ class FastQueue:
 
         `report` is told of damage, now and while reading. Raise `Misconfigured` when another process has it.
         """
-        layout = NativeLayout(compresses=settings.compression == "snappy")
-        largest_block(settings, layout.head_bytes + layout.record_bytes)
+        chosen = format_of(settings)
+        largest_block(settings, chosen.layout.head_bytes + chosen.layout.record_bytes)
         lock = disk.lock()
         try:
             quarantine = Quarantine(disk, report)
-            recovered = recover(disk, layout, quarantine)
-            queue = cls(disk, lock, layout, settings, recovered, clock=clock, quarantine=quarantine)
+            recovered = chosen.recover(disk, quarantine)
+            queue = cls(disk, lock, chosen, settings, recovered, clock=clock, quarantine=quarantine)
             queue._begin(recovered)
         except OSError as error:
             lock.close()
@@ -166,7 +168,7 @@ class FastQueue:
                 if not first:
                     return None
                 self._oldest = (cursor, first[0].enqueued_at_us)
-            return self._oldest[1]
+            return self._oldest[1] or None
 
     @property
     def _readable(self) -> int:
@@ -274,8 +276,8 @@ class FastQueue:
                     return
             self._sync()
 
-    def _sync(self) -> None:
-        """Make safe what is written; the caller holds `_sync_lock`."""
+    def _sync(self) -> bool:
+        """Make safe what is written; the caller holds `_sync_lock`. False where files had to be given up."""
         with self._lock:
             files, place, size = self._writer.unsynced(), self._writer.place, self._writer.bytes_before
         try:
@@ -283,10 +285,11 @@ class FastQueue:
                 file.sync()
         except OSError as error:
             self._sync_failed(error)
-            return
+            return False
         with self._lock:
             self._writer.synced(files)
             self._note_safe(place, size)
+        return True
 
     def _note_safe(self, place: Place, size: int) -> None:
         self._writer.note_safe(place)
@@ -494,8 +497,9 @@ class FastQueue:
                     self._flush()
                 meta = self._snapshot()
                 withdrawals = self._withdrawals
-            if self._settings.durability != "memory" or flushes:
-                self._sync()
+            if (self._settings.durability != "memory" or flushes) and not self._sync():
+                with self._lock:
+                    meta = self._snapshot()
             if meta != self._written_meta and withdrawals == self._withdrawals:
                 self._save(meta)
             self._delete(meta.cursor)
@@ -510,11 +514,12 @@ class FastQueue:
         ranges, size, left_out = window.acked_ranges(RANGES_MAX)
         chunk = self._chunks.holding(window.cursor)
         place = self._writer.place
-        near = chunk.nearest(window.cursor) if chunk else place
+        near = self._near(chunk) if chunk else place
         return Meta(
             cursor=window.cursor,
             near=Mark(near.sequence, near.chunk, near.offset),
             end=Mark(end, place.chunk, place.offset),
+            is_open=self._writer.is_open,
             bytes_before=self._writer.bytes_before,
             entry_count=self.entry_count - len(pending) + left_out[0],
             total_bytes=self.total_bytes - sum(len(record.data) for record in pending) + left_out[1],
@@ -522,8 +527,20 @@ class FastQueue:
             acked_bytes=size,
         )
 
+    def _near(self, chunk: Chunk) -> Place:
+        """A place from which the record at the cursor is found; its own, if the format needs that."""
+        place, cursor = chunk.nearest(self._window.cursor), self._window.cursor
+        if not self._format.is_exact or place.sequence >= cursor:
+            return place
+        file = self._disk.open(chunk.name)
+        try:
+            found = scan(self._layout, file, chunk, place, chunk.stop, before=cursor)
+        finally:
+            file.close()
+        return Place(chunk.number, found.stop, cursor)
+
     def _save(self, meta: Meta) -> None:
-        data = encode_meta(meta)
+        data = self._format.encode(meta, Held(self.entry_count, self.total_bytes))
         try:
             write_file(self._disk, data)
         except OSError as error:

@@ -30,6 +30,7 @@ class Recovered(msgspec.Struct, kw_only=True):
     total_bytes: int = 0
     bytes_before: int = 0
     next_number: int = 0
+    chunk_size: int = 0
     acked: list[tuple[int, int]] = []
     is_clean: bool = True
 
@@ -61,6 +62,8 @@ def scan(layout: Layout, file: File, chunk: Chunk, place: Place, size: int, *, b
         found.bytes += parsed.bytes
         found.stop = base + at
         start = base + at
+        if start >= size or found.end >= before:
+            break
         if parsed.fault is None and start + parsed.needed <= size:
             data = file.read_at(start, min(max(parsed.needed, _SCAN_BYTES), size - start))
             base, at = start, 0
@@ -91,6 +94,15 @@ class _Seen(msgspec.Struct):
     head: Head | None
     bytes: int = 0
     """Uncompressed, of all its records."""
+    limit: int = _ALL
+    """The number at which its records end, by the heads of later chunks: a failed push may have left more."""
+    next_number: int = -1
+    """The number of the next chunk that counts, if no chunk between them is gone."""
+
+    @property
+    def is_void(self) -> bool:
+        """Whether all that it holds are records of failed pushes."""
+        return self.head is not None and self.head.first >= self.limit
 
 
 class _Recovery:
@@ -153,7 +165,9 @@ class _Recovery:
             return self._empty()
         tail = Scan(0, 0, 0)
         expected = 0
-        for one, after in zip(seen, [*seen[1:], None], strict=True):
+        _limit(seen)
+        live = [one for one in seen if not one.is_void]
+        for one, after in zip(live, [*live[1:], None], strict=True):
             tail = self._measure(one, after, expected)
             expected = one.chunk.end
         self._check_neighbours(seen)
@@ -192,13 +206,13 @@ class _Recovery:
         if head is None:
             self._is_regular = False
             self._report_head(one)
-            found = self._layout.find(one.file, -1, one.size, chunk.number, -1)
-            chunk.first = found.sequence if found else expected
-            chunk.start = found.offset if found else one.size
+            begin = self._layout.find(one.file, -1, one.size, chunk.number, -1)
+            chunk.first = begin.sequence if begin else expected
+            chunk.start = begin.offset if begin else one.size
         else:
             chunk.first = head.first
-        if after is not None and after.head and head and after.chunk.number == chunk.number + 1:
-            chunk.end = max(chunk.first, after.head.previous_end)
+        if after is not None and after.head and head and one.next_number == after.chunk.number:
+            chunk.end = max(chunk.first, one.limit)
             one.bytes = after.head.bytes_before - head.bytes_before
             return Scan(chunk.first, chunk.end, chunk.stop)
         place, known = Place(chunk.number, chunk.start, chunk.first), 0
@@ -207,14 +221,9 @@ class _Recovery:
             known = meta.bytes_before - head.bytes_before
         else:
             self._is_regular = self._is_regular and after is None and meta is None
-        before = (
-            after.head.previous_end
-            if after and after.head and after.chunk.number == chunk.number + 1
-            else _ALL
-        )
-        found_scan = scan(self._layout, one.file, chunk, place, one.size, before=before)
-        chunk.end, chunk.stop, one.bytes = found_scan.end, found_scan.stop, known + found_scan.bytes
-        return found_scan
+        found = scan(self._layout, one.file, chunk, place, one.size, before=one.limit)
+        chunk.end, chunk.stop, one.bytes = found.end, found.stop, known + found.bytes
+        return found
 
     def _ends_in(self, meta: Meta, one: _Seen) -> bool:
         """Whether the meta's end is a place in this chunk."""
@@ -252,7 +261,13 @@ class _Recovery:
         """Report bytes after the last record; whether there are none."""
         chunk, size = last.chunk, last.size - last.chunk.stop
         if size <= 0:
-            return last.head is not None
+            # After a crash nobody knows whether a sync of the file had failed: a new one is begun then.
+            return (
+                self._meta is not None
+                and self._meta.is_open
+                and self._ends_in(self._meta, last)
+                and (self._meta.end.offset == last.size)
+            )
         rest = last.file.read_at(chunk.stop, min(size, _SCAN_BYTES))
         is_torn = tail.needed > size or not rest.strip(b"\0")
         damage = Damage(
@@ -306,3 +321,20 @@ class _Recovery:
             Damage(kind="missing", file=name, reason=reason, first=first if lost else None,
                    last=end - 1 if lost else None)
         )  # fmt: skip
+
+
+def _limit(seen: list[_Seen]) -> None:
+    """Have each chunk end where the next one that counts begins; void ones have no records at all."""
+    limit, live, number = _ALL, -1, -1
+    for one in reversed(seen):
+        one.limit = limit
+        is_next = one.chunk.number + 1 == number
+        number = one.chunk.number
+        one.next_number = live = live if is_next else -1
+        if one.is_void:
+            one.chunk.first = one.chunk.end = limit
+            one.chunk.stop = one.chunk.start
+        else:
+            live = one.chunk.number
+        if one.head is not None:
+            limit = min(limit, one.head.previous_end)

@@ -47,6 +47,11 @@ class Writer:
             self._safe = (chunk.number, chunk.stop)
 
     @property
+    def is_open(self) -> bool:
+        """Whether the last chunk can be appended to."""
+        return self._file is not None
+
+    @property
     def place(self) -> Place:
         """Where the next record goes, unless it begins a chunk."""
         last = self._chunks.all[-1] if self._chunks.all else None
@@ -109,7 +114,8 @@ class Writer:
         self._file = None
 
     def _roll_back(self, before: "_Before") -> None:
-        for chunk in self._chunks.all[before.count :]:
+        begun = self._chunks.all[before.count :]
+        for chunk in begun:
             file = next(file for known, file in self._unsynced if known is chunk)
             file.close()
             self._unsynced.remove((chunk, file))
@@ -123,7 +129,9 @@ class Writer:
         self.end, self.bytes_before, self.rotations = before.end, before.bytes, before.rotations
         if before.chunk is not None:
             before.chunk.cut(before.chunk_end, before.chunk_stop)
-            if before.file is not None and len(self._chunks.all) == before.count:
+            # A chunk that was begun may come back with a crash, and says where the one before it ends: only
+            # another one after it can say otherwise.
+            if before.file is not None and not begun:
                 with contextlib.suppress(OSError):
                     before.file.truncate(before.chunk_stop)
                     self._file = before.file

@@ -25,6 +25,7 @@ class FastQueueMachine(RuleBasedStateMachine):
     def start(self, seed: int) -> None:
         self.disk = SimulatedDisk(seed, ROOMY)
         self.pushed = 0
+        self.contents: set[bytes] = set()
         self.taken: list[int] = []
         """Pushes that returned, in order."""
         self.safe = 0
@@ -69,6 +70,7 @@ class FastQueueMachine(RuleBasedStateMachine):
         blocks = list(range(self.pushed, self.pushed + len(sizes)))
         self.pushed += len(sizes)
         content = [b"%06d" % block + b"x" * size for block, size in zip(blocks, sizes, strict=True)]
+        self.contents.update(content)
         try:
             numbers = self.queue.push(content)
         except CrashError:
@@ -93,8 +95,12 @@ class FastQueueMachine(RuleBasedStateMachine):
         assert len(records) <= count
         assert len(records) <= 1 or sum(len(record.data) for record in records) <= bytes_max
         for record in records:
+            if record.data not in self.contents:
+                # Without a checksum the hole that a crash left in a block looks like a part of it.
+                assert self.format == "governor", "a block isn't what was pushed"
+                self.queue.ack([record.sequence])
+                continue
             block = int(record.data[:6])
-            assert record.data[6:] == b"x" * (len(record.data) - 6)
             assert block in self.doubtful or block in self.taken, "a block was invented"
             assert block > self.last, "a block overtook another, or came twice"
             self.last = block
@@ -116,7 +122,7 @@ class FastQueueMachine(RuleBasedStateMachine):
         self.last = self.numbers[min(self.numbers)] - 1
         self.numbers.clear()
 
-    @rule(seconds=st.sampled_from([0.4, 1.0, 31.0]))
+    @rule(seconds=st.sampled_from([0.5, 1.0, 31.0]))
     def tick(self, seconds: float) -> None:
         self.now += seconds
         try:
@@ -138,6 +144,11 @@ class FastQueueMachine(RuleBasedStateMachine):
             return
         except Unavailable:
             assert self.disturbed
+            self.restart()
+            return
+        if self.disturbed and self.format == "governor":
+            # The format can't say that a sync of the last chunk had failed: only a restart of the machine
+            # makes it sure that the file holds what can be read of it.
             self.restart()
             return
         self.safe = len(self.taken) if not self.disturbed or self.durability == "always" else self.safe
@@ -186,11 +197,11 @@ class FastQueueMachine(RuleBasedStateMachine):
             self.last = self.numbers[min(self.numbers)] - 1
         self.disturbed = True
         while self.queue.entry_count:
-            before = self.last
+            before = self.queue.cursor
             self.read(7, ALL)
             self.queue.ack(list(self.numbers))
             self.numbers.clear()
-            assert self.last != before or not self.queue.entry_count, "the count says there is more"
+            assert self.queue.cursor > before, "the count says there is more"
         assert not self.queue.read(1, ALL), "the count says there is nothing"
         assert set(self.taken[: self.safe]) <= self.seen, "something promised was lost"
         self.queue.push([b"999999"])
@@ -209,9 +220,25 @@ class MemoryMachine(FastQueueMachine):
     durability = "memory"
 
 
+class GovernorMachine(FastQueueMachine):
+    """Likewise, in the format of metrics-governor."""
+
+    format = "governor"
+
+
+class GovernorIntervalMachine(GovernorMachine):
+    """Likewise, with a sync now and then."""
+
+    durability = "interval"
+
+
 TestAlways = FastQueueMachine.TestCase
 TestAlways.settings = settings(stateful_step_count=40)
 TestInterval = IntervalMachine.TestCase
 TestInterval.settings = settings(stateful_step_count=40)
 TestMemory = MemoryMachine.TestCase
 TestMemory.settings = settings(stateful_step_count=40)
+TestGovernor = GovernorMachine.TestCase
+TestGovernor.settings = settings(stateful_step_count=40)
+TestGovernorInterval = GovernorIntervalMachine.TestCase
+TestGovernorInterval.settings = settings(stateful_step_count=40)
