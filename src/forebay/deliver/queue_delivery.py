@@ -68,10 +68,13 @@ class QueueDelivery:
         destination: Destination,
         settings: QueueDeliverySettings,
         *,
+        name: str,
         worker: str,
         clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
+        self.name = name
+        """What the destination is called."""
         self.settings = settings
         self.counts = DeliveryCounts()
         self._store = store
@@ -292,7 +295,7 @@ class QueueDelivery:
             return
         reason = f"it failed for {now - since:.0f} s"
         self.pause(reason)
-        logger.error("destination %s is disabled: %s", self.settings.name, reason)
+        logger.error("destination %s is disabled: %s", self.name, reason)
         self.on_disabled(reason)
 
     # Settling

@@ -16,7 +16,7 @@ from forebay.deliver.signature import SIGNATURE_HEADERS, parse_secret
 from forebay.deliver.values import Headers
 from forebay.model import Misconfigured
 
-__all__ = ["AuthSettings", "DestinationSettings", "QueueDeliverySettings", "TlsSettings"]
+__all__ = ["EXAMPLE", "AuthSettings", "DestinationSettings", "QueueDeliverySettings", "TlsSettings"]
 
 _SECRET: Final = {"secret": True}
 _Seconds: TypeAlias = Annotated[float, msgspec.Meta(ge=0.001, le=86_400.0)]
@@ -86,7 +86,7 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Headers of every request; they replace those of the same name."""
     auth: AuthSettings = AuthSettings()
     tls: TlsSettings = TlsSettings()
-    signing_secrets: Annotated[tuple[_Secret, ...], msgspec.Meta(max_length=_SECRETS_MAX)] = ()
+    signing_secrets: Annotated[tuple[str, ...], msgspec.Meta(max_length=_SECRETS_MAX, extra=_SECRET)] = ()
     """Sign requests by Standard Webhooks, with each of these `whsec_` secrets; none for no signature."""
     timeout_seconds: _Seconds = 30.0
     """How long a request may take, from waiting for a connection to the end of its answer."""
@@ -166,10 +166,6 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
 class QueueDeliverySettings(msgspec.Struct, frozen=True, kw_only=True):
     """A queue, or one group of it, and the destination that its messages go to."""
 
-    name: Annotated[
-        str, msgspec.Meta(pattern=r"^[A-Za-z0-9_.-]{1,100}$", description="letters, digits, - and _")
-    ]
-    """What the destination is called by commands and in metrics."""
     queue: Annotated[str, msgspec.Meta(min_length=1)]
     """The queue."""
     destination: DestinationSettings
@@ -206,3 +202,9 @@ def _check_header(name: str, value: str) -> None:
         raise Misconfigured(f"{name} is made from signing_secrets", hint="set those", key="headers")
     if not _VALUE.fullmatch(value):
         raise Misconfigured(f"the value of {name} holds characters that no header may have", key="headers")
+
+
+EXAMPLE: Final = QueueDeliverySettings(
+    queue="orders", destination=DestinationSettings(url="https://hooks.example/orders")
+)
+"""Settings with nothing but what they can't do without."""

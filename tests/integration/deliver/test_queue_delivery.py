@@ -30,8 +30,8 @@ async def delivering(
     """Deliver `jobs` to a server until the end of the block, then stop in order."""
     destination = DestinationSettings(url=server.url, **({"allow_private": True} | (to or {})))
     given = {"retry_seconds": 0.01, "retry_seconds_max": 0.01, "breaker_seconds": 0.05, "ramp_seconds": 0.0}
-    found = QueueDeliverySettings(name="test", queue="jobs", destination=destination, **(given | settings))
-    delivery = QueueDelivery(store, HttpDestination(destination), found, worker="test")
+    found = QueueDeliverySettings(queue="jobs", destination=destination, **(given | settings))
+    delivery = QueueDelivery(store, HttpDestination(destination), found, name="test", worker="test")
     running = asyncio.create_task(delivery.run())
     try:
         yield delivery

@@ -8,10 +8,11 @@ import msgspec
 from msgspec import inspect
 
 from forebay.app.configuring.faults import Fault, Given, misconfigured
-from forebay.app.configuring.schema import SERVER, SETTINGS, Schema, Setting
-from forebay.app.configuring.sources import from_environment, from_file, from_original
+from forebay.app.configuring.schema import DELIVERY, SERVER, SETTINGS, Schema, Setting
+from forebay.app.configuring.sources import entries_of_file, from_environment, from_file, from_original
 from forebay.app.configuring.texts import parse, shown
 from forebay.app.settings import Settings
+from forebay.deliver.settings import QueueDeliverySettings
 from forebay.model import Misconfigured, Rejected
 
 __all__ = ["DEFAULT", "Loaded", "Reading", "Row", "build", "load_settings", "read_settings"]
@@ -35,6 +36,8 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     settings: Settings
     origins: Mapping[str, str]
+    deliveries: Mapping[str, QueueDeliverySettings] = {}
+    """By name: queues that the server delivers itself."""
 
     def rows(self) -> list[Row]:
         """Every setting, for people and for `GET /v1/config`."""
@@ -84,24 +87,47 @@ def read_settings(
     faults += some + more
     # A value that another one overrides is checked too: a file is right or wrong by itself.
     settings, origins, more = build(SERVER, (found, original, variables, flags or {}), faults)
-    if settings is None:
-        return Reading(loaded=None, faults=more)
+    deliveries, others = _deliveries(file, file_source) if file is not None else ({}, [])
+    if settings is None or others:
+        return Reading(loaded=None, faults=more + others)
     assert isinstance(settings, Settings)
-    return Reading(loaded=Loaded(settings=settings, origins=origins), faults=[])
+    return Reading(loaded=Loaded(settings=settings, origins=origins, deliveries=deliveries), faults=[])
+
+
+def _deliveries(file: Path, source: str) -> tuple[dict[str, QueueDeliverySettings], list[Fault]]:
+    """The section `deliver`, by name, and all that is wrong with it."""
+    entries, faults = entries_of_file(file, source, "deliver", DELIVERY)
+    found: dict[str, QueueDeliverySettings] = {}
+    for name, given in entries.items():
+        path = f"deliver.{name}"
+        bad = [
+            msgspec.structs.replace(fault, key=fault.key.removeprefix(f"{path}."))
+            for fault in faults
+            if fault.key.startswith(f"{path}.")
+        ]
+        made, _, wrong = build(DELIVERY, (given,), bad, source=f"{file}: {path}")
+        faults += [
+            msgspec.structs.replace(fault, key=f"{path}.{fault.key}".removesuffix("."))
+            for fault in wrong[len(bad) :]
+        ]
+        if isinstance(made, QueueDeliverySettings):
+            found[name] = made
+    return found, faults
 
 
 def build(
-    schema: Schema, sources: Iterable[Mapping[str, Given]], faults: list[Fault]
+    schema: Schema, sources: Iterable[Mapping[str, Given]], faults: list[Fault], *, source: str = DEFAULT
 ) -> tuple[msgspec.Struct | None, dict[str, str], list[Fault]]:
     """The value that the sources make, the last one of a setting counting, and where each part is from.
 
-    There is no value where there are faults: those that are given, or new ones.
+    There is no value where there are faults: those that are given, or new ones. `source` is where a setting
+    is missing that has no default.
     """
     values: dict[str, Any] = {}
     origins: dict[str, str] = {}
     for given in sources:
         faults = [*faults, *_take(schema, given, values, origins)]
-    made = _Build(values, origins, {fault.key for fault in faults})
+    made = _Build(values, origins, {fault.key for fault in faults}, source)
     root = inspect.type_info(schema.root)
     assert isinstance(root, inspect.StructType)
     settings = made.section(root, "")
@@ -131,10 +157,13 @@ def _value(setting: Setting, text: str | None) -> Any:
 class _Build:
     """Makes the structs, from the inside out; their own checks speak where no part is at fault already."""
 
-    def __init__(self, values: Mapping[str, Any], origins: Mapping[str, str], bad: set[str]) -> None:
+    def __init__(
+        self, values: Mapping[str, Any], origins: Mapping[str, str], bad: set[str], source: str = DEFAULT
+    ) -> None:
         self._values = values
         self._origins = origins
         self._bad = bad
+        self._source = source
         self.faults: list[Fault] = []
 
     def section(self, struct: inspect.StructType, prefix: str) -> msgspec.Struct | None:
@@ -148,6 +177,10 @@ class _Build:
                 whole = whole and parts[field.name] is not None
             elif path in self._values:
                 parts[field.name] = self._values[path]
+            elif field.required and path not in self._bad:
+                text, hint = "it is missing", "there is no default: give it a value"
+                self.faults.append(Fault(key=path, source=self._source, message=text, hint=hint))
+                whole = False
             whole = whole and path not in self._bad
         try:
             return struct.cls(**parts) if whole else None

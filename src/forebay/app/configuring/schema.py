@@ -13,13 +13,16 @@ import msgspec
 from msgspec import inspect
 
 from forebay.app.settings import Settings
+from forebay.deliver.settings import EXAMPLE, QueueDeliverySettings
 
 __all__ = [
     "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "SECTIONS", "SERVER", "SETTINGS", "Kind", "Schema", "Setting",
     "schema_of", "variable_of",
 ]  # fmt: skip
 
-Kind: TypeAlias = Literal["size", "duration", "integer", "number", "switch", "choice", "text"]
+Kind: TypeAlias = Literal[
+    "size", "duration", "integer", "number", "switch", "choice", "text", "list", "mapping"
+]  # fmt: skip
 
 _SIZE: Final = re.compile(r"_bytes(_max)?$")
 _DURATION: Final = re.compile(r"_seconds(_max)?$")
@@ -129,6 +132,8 @@ def _kind(path: str, kind: inspect.Type) -> Kind:
         return "switch"
     if isinstance(kind, inspect.LiteralType):
         return "choice"
+    if isinstance(kind, inspect.VarTupleType | inspect.DictType):
+        return "list" if isinstance(kind, inspect.VarTupleType) else "mapping"
     assert isinstance(kind, inspect.StrType), f"{path} is of a kind that can't be read from text"
     return "text"
 
@@ -148,16 +153,25 @@ class Schema(msgspec.Struct, frozen=True, kw_only=True):
     """All of them by path, in the order of the structs."""
     sections: dict[str, tuple[str, ...]]
     """The names in each section, by its path; the whole is the section with the empty path."""
+    entries: dict[str, "Schema"] = {}
+    """Sections whose keys are names of the user's choice, and the settings of each such entry."""
 
 
-def schema_of(root: type[msgspec.Struct]) -> Schema:
-    """The settings of a struct all of whose fields have defaults."""
+def schema_of(
+    root: type[msgspec.Struct],
+    *,
+    example: msgspec.Struct | None = None,
+    entries: dict[str, Schema] | None = None,
+) -> Schema:
+    """The settings of a struct. Where a field has no default, `example` is a value of it."""
     kind = inspect.type_info(root)
     assert isinstance(kind, inspect.StructType)
-    settings = {setting.path: setting for setting in _walk(kind, "", root())}
-    return Schema(root=root, settings=settings, sections=dict(_sections(kind, "")))
+    settings = {setting.path: setting for setting in _walk(kind, "", example or root())}
+    return Schema(root=root, settings=settings, sections=dict(_sections(kind, "")), entries=entries or {})
 
 
-SERVER: Final = schema_of(Settings)
+DELIVERY: Final = schema_of(QueueDeliverySettings, example=EXAMPLE)
+"""One entry of the section `deliver`."""
+SERVER: Final = schema_of(Settings, entries={"deliver": DELIVERY})
 SETTINGS: Final = SERVER.settings
 SECTIONS: Final = SERVER.sections

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import yaml
 
 from forebay.app.configuring.faults import Fault, Given, excerpt, nearest
@@ -16,7 +17,7 @@ from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, 
 from forebay.contract.nodes import keys_of
 from forebay.model import redact
 
-__all__ = ["FILE_BYTES_MAX", "from_environment", "from_file", "from_original"]
+__all__ = ["FILE_BYTES_MAX", "entries_of_file", "from_environment", "from_file", "from_original"]
 
 FILE_BYTES_MAX: Final = 1 << 20
 """The largest file that is read: a hundred times more than all settings take."""
@@ -24,6 +25,7 @@ FILE_BYTES_MAX: Final = 1 << 20
 _CORE: Final = "tag:yaml.org,2002:"
 _SCALARS: Final = frozenset(_CORE + name for name in ("str", "int", "float", "bool", "timestamp", "null"))
 _NAME_MAX: Final = 80
+_ENTRY: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _QUOTED: Final = re.compile(r"'.{2,}'", re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", re.ASCII)
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds"}
@@ -71,17 +73,66 @@ def from_original(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fa
 
 def from_file(path: Path, source: str, schema: Schema = SERVER) -> tuple[dict[str, Given], list[Fault]]:
     """The settings in a file; `source` says who named the file."""
+    data, faults = _read(path, source)
+    return ({}, faults) if faults else _parse(data, str(path), schema)
+
+
+def _read(path: Path, source: str) -> tuple[bytes, list[Fault]]:
     try:
         with path.open("rb") as file:
             data = file.read(FILE_BYTES_MAX + 1)
     except (OSError, ValueError) as error:
         why = getattr(error, "strerror", None) or "its name is none that a file can have"
         text = f"{path} can't be read: {why}"
-        return {}, [Fault(key="", source=source, message=text, hint="name a file that is there and readable")]
+        return b"", [
+            Fault(key="", source=source, message=text, hint="name a file that is there and readable")
+        ]
     if len(data) > FILE_BYTES_MAX:
         text = f"is over {FILE_BYTES_MAX} bytes long"
-        return {}, [Fault(key="", source=str(path), message=text, hint="is it the right file?")]
-    return _parse(data, str(path), schema)
+        return b"", [Fault(key="", source=str(path), message=text, hint="is it the right file?")]
+    return data, []
+
+
+def entries_of_file(
+    path: Path, source: str, section: str, schema: Schema
+) -> tuple[dict[str, dict[str, Given]], list[Fault]]:
+    """The entries of a section whose keys are names: what each says by path, and the faults of all."""
+    data, faults = _read(path, source)
+    try:
+        root = yaml.compose(data, yaml.SafeLoader)
+    except (yaml.YAMLError, UnicodeError, RecursionError):
+        return {}, []  # `from_file` says so
+    if faults or not isinstance(root, yaml.MappingNode):
+        return {}, []
+    entries: dict[str, dict[str, Given]] = {}
+    for _, name, node, _ in keys_of(root):
+        if name == section and not _is_null(node):
+            entries, faults = _entries(node, section, schema, str(path))
+    return entries, faults
+
+
+def _entries(
+    node: yaml.Node, section: str, schema: Schema, file: str
+) -> tuple[dict[str, dict[str, Given]], list[Fault]]:
+    entries: dict[str, dict[str, Given]] = {}
+    around = _Walk(file, schema)
+    if not isinstance(node, yaml.MappingNode):
+        around.fault(section, node, f"it is {_kind(node)}, not a mapping", "write names below it, one a line")
+        return {}, around.faults
+    for key, name, value, first in keys_of(node):
+        path = _join(section, name or "")
+        if name is None or first is not None or not _ENTRY.fullmatch(name):
+            text = "is here twice" if first is not None else "is not a name of letters, digits, - and _"
+            around.fault(path, key, text, "rename it")
+            continue
+        walk = _Walk(file, schema)
+        walk.section(value, "")
+        entries[name] = walk.found
+        around.faults += [
+            msgspec.structs.replace(fault, key=f"{path}.{fault.key}".removesuffix("."))
+            for fault in walk.faults
+        ]
+    return entries, around.faults
 
 
 def _parse(data: bytes, name: str, schema: Schema) -> tuple[dict[str, Given], list[Fault]]:
@@ -120,33 +171,54 @@ class _Walk:
         if not isinstance(node, yaml.MappingNode):
             what = "the document" if not path else "it"
             hint = f"write keys below it, like {self._schema.sections[path][0]}: ..."
-            self._fault(path, node, f"{what} is {_kind(node)}, not a mapping", hint)
+            self.fault(path, node, f"{what} is {_kind(node)}, not a mapping", hint)
             return
         for key, name, value, first in keys_of(node):
             if name is None:
-                self._fault(path, key, f"a key is {_kind(key)}, not a word", "write one key per line")
+                self.fault(path, key, f"a key is {_kind(key)}, not a word", "write one key per line")
             elif first is not None:
                 text = f"is here twice, first in line {first}"
-                self._fault(_join(path, name), key, text, "keep one of them")
+                self.fault(_join(path, name), key, text, "keep one of them")
             else:
                 self._entry(path, name, key, value)
 
     def _entry(self, section: str, name: str, key: yaml.Node, value: yaml.Node) -> None:
         path = _join(section, name)
+        if path in self._schema.entries:
+            return  # `entries_of_file` reads them
         if path in self._schema.sections and name:
             if not _is_null(value):
                 self.section(value, path)
         elif path not in self._schema.settings:
-            self._fault(path, key, "there is no such setting", _meant(self._schema, section, name))
+            self.fault(path, key, "there is no such setting", _meant(self._schema, section, name))
+        elif self._schema.settings[path].kind in ("list", "mapping"):
+            self._several(path, value)
         elif not isinstance(value, yaml.ScalarNode) or value.tag not in _SCALARS:
-            self._fault(path, value, f"it is {_kind(value)}, not a plain value", "give one value")
+            self.fault(path, value, f"it is {_kind(value)}, not a plain value", "give one value")
         else:
             self.found[path] = Given(None if _is_null(value) else value.value, self._place(value))
+
+    def _several(self, path: str, node: yaml.Node) -> None:
+        """A list of plain values, or a mapping to plain values: kept as JSON."""
+        is_list = self._schema.settings[path].kind == "list"
+        if not isinstance(node, yaml.SequenceNode if is_list else yaml.MappingNode):
+            wanted = "a list" if is_list else "a mapping"
+            self.fault(path, node, f"it is {_kind(node)}, not {wanted}", "write an entry per line below it")
+            return
+        parts = [part for item in node.value for part in (item if isinstance(item, tuple) else (item,))]
+        for part in parts:
+            if not isinstance(part, yaml.ScalarNode) or part.tag not in _SCALARS:
+                self.fault(path, part, f"an entry is {_kind(part)}, not a plain value", "give plain values")
+                return
+        texts = [str(part.value) for part in parts]
+        value = texts if is_list else dict(zip(texts[::2], texts[1::2], strict=True))
+        self.found[path] = Given(msgspec.json.encode(value).decode(), self._place(node))
 
     def _place(self, node: yaml.Node) -> str:
         return f"{self._name}:{node.start_mark.line + 1}"
 
-    def _fault(self, path: str, node: yaml.Node, message: str, hint: str) -> None:
+    def fault(self, path: str, node: yaml.Node, message: str, hint: str) -> None:
+        """Add what is wrong at a place of the document."""
         self.faults.append(Fault(key=path, source=self._place(node), message=message, hint=hint))
 
 
@@ -171,11 +243,12 @@ def _kind(node: yaml.Node) -> str:
 
 def _meant(schema: Schema, section: str, name: str) -> str:
     """Say which setting it was most likely: of the same section, or else of another."""
-    if near := nearest(name, schema.sections[section]):
+    known = (*schema.sections[section], *(() if section else schema.entries))
+    if near := nearest(name, known):
         return f"did you mean {_join(section, near)}?"
-    for path in (*schema.settings, *schema.sections):
+    for path in (*schema.settings, *schema.sections, *schema.entries):
         if path and path.rpartition(".")[2] == name:
             return f"did you mean {path}?"
     if near := nearest(_join(section, name), schema.settings):
         return f"did you mean {near}?"
-    return f"known are {', '.join(schema.sections[section])}"
+    return f"known are {', '.join(known)}"

@@ -7,6 +7,8 @@ a name where a name is, and a size is `32Mi` everywhere.
 import re
 from typing import Any, Final
 
+import msgspec
+
 from forebay.app.configuring.faults import excerpt, nearest
 from forebay.app.configuring.schema import Setting
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, parse_seconds, redact
@@ -28,6 +30,8 @@ def parse(setting: Setting, text: str) -> Any:
         return None
     if setting.kind == "text":
         return _text(setting, text)
+    if setting.kind in ("list", "mapping"):
+        return _several(setting, text)
     if setting.kind == "choice":
         if text not in setting.choices:
             near = nearest(text.lower(), setting.choices)
@@ -47,6 +51,16 @@ def _text(setting: Setting, text: str) -> str:
         said = "what is given" if setting.is_secret else excerpt(text)
         raise Rejected(f"{said} is not {setting.meaning or 'such a text'}")
     return text
+
+
+def _several(setting: Setting, text: str) -> tuple[str, ...] | dict[str, str]:
+    try:
+        if setting.kind == "list":
+            return msgspec.json.decode(text, type=tuple[str, ...])
+        return msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError:
+        shape = '["one", "two"]' if setting.kind == "list" else '{"name": "value"}'
+        raise Rejected(f"what is given is not a {setting.kind}", hint=f"write it as {shape}") from None
 
 
 def _quantity(setting: Setting, text: str) -> int | float:
@@ -91,8 +105,8 @@ def shown(setting: Setting, value: Any) -> str:
         return format_bytes(value)
     if setting.kind == "duration":
         return format_seconds(value)
-    if setting.kind == "switch":
-        return "true" if value else "false"
+    if setting.kind in ("switch", "list", "mapping"):
+        return msgspec.json.encode(value).decode()
     return redact(value) if isinstance(value, str) else f"{value:.15g}"
 
 
