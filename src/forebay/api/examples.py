@@ -60,6 +60,16 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
             }
         },
     },
+    ("PUT", "/v1/destinations/{destination}/report"): {
+        "name": "hooks",
+        "process": _WORKER,
+        "url": "https://hooks.example/orders",
+        "queue": "orders",
+        "group": "workers",
+        "breaker": "closed",
+        "delivered": 100,
+    },
+    ("POST", "/v1/destinations/{destination}/pause"): {"reason": "moving to another host"},
     ("POST", "/v1/log/{verb}"): {
         "queue": {"number": 1, "name": "orders", "settings": {}, "created_at": _TIME},
         "first": 1,
@@ -97,6 +107,7 @@ PATHS: Final = {
     "stage": "nightly",
     "id": _ID,
     "worker": _WORKER,
+    "destination": "hooks",
     "verb": "read",
 }
 """What stands for the names in paths."""

@@ -19,6 +19,7 @@ from forebay.app.commands import (
     config,
     contract,
     dead,
+    destinations,
     doctor,
     groups,
     inbox,
@@ -122,6 +123,18 @@ def _work(arguments: argparse.Namespace) -> int:
     return work(arguments)
 
 
+def _deliver(arguments: argparse.Namespace) -> int:
+    from forebay.app.commands.deliver import deliver  # noqa: PLC0415 - likewise
+
+    return deliver(arguments)
+
+
+def _declare_deliver(parser: argparse.ArgumentParser) -> None:
+    from forebay.app.commands.deliver import declare_deliver  # noqa: PLC0415 - likewise
+
+    declare_deliver(parser)
+
+
 def _declare_manager(parser: argparse.ArgumentParser) -> None:
     declare_store(parser)
     parser.add_argument(
@@ -161,6 +174,29 @@ COMMANDS: tuple[Command, ...] = (
     Command("serve", "serve queues over HTTP until a signal", _serve, _declare_server),
     Command("worker", "run a worker of yours until a signal", _work, _declare_worker),
     Command("manager", "share workers among queues until a signal", _manage, _declare_manager),
+    Command("deliver", "send a queue's messages to a URL until a signal", _deliver, _declare_deliver),
+    Command(
+        "destinations",
+        "look at where messages are delivered, pause, resume or test it",
+        verbs=(
+            Command(
+                "list",
+                "destinations, and how they are",
+                destinations.list_destinations,
+                destinations.declare_list,
+            ),
+            Command(
+                "pause", "send nothing until it is resumed", destinations.pause, destinations.declare_pause
+            ),
+            Command("resume", "send again", destinations.resume, destinations.declare_resume),
+            Command(
+                "test",
+                "send a test request, and say what came of it",
+                destinations.test,
+                destinations.declare_test,
+            ),
+        ),
+    ),
     Command("push", "push lines of a file or of standard input", pushing.push, pushing.declare_push),
     Command("take", "take tasks, and print or settle them", taking.take, taking.declare_take),
     Command("peek", "print what would be handed out next", taking.peek, taking.declare_peek),

@@ -27,6 +27,13 @@ from forebay.client.calling import Ask, Caller, Reply, decoded
 from forebay.client.doubting import LOOKED_AT_MAX, Ending, endings_of, has_ended, unknown
 from forebay.client.pausing import pause_seconds
 from forebay.client.spooling import Outbox, Server
+from forebay.deliver.destination_board import (
+    DestinationBoard,
+    DestinationReport,
+    Destinations,
+    DestinationStatus,
+    PauseForm,
+)
 from forebay.failover.settings import FailoverSettings
 from forebay.failover.status import SpoolStatus
 from forebay.ingest.merging import Merger, Written
@@ -635,6 +642,26 @@ class Client:
         """Lead, and tell workers what to do. Conflict, and nothing is changed, if another leads by now."""
         return await self._send("POST", "/v1/workers/instructions", Lead, orders, repeats=False)
 
+    # Destinations, see forebay.deliver.destination_board
+
+    async def report_destination(self, report: DestinationReport) -> DestinationStatus:
+        """Say how a destination is, pause it if it is disabled, and hear whether it is paused."""
+        path = f"/v1/destinations/{part(report.name)}/report"
+        return await self._send("PUT", path, DestinationStatus, report)
+
+    async def destinations(self) -> Destinations:
+        """All destinations that are paused, or that a process delivers to."""
+        return await self._send("GET", "/v1/destinations", Destinations)
+
+    async def pause_destination(self, name: str, reason: str = "") -> DestinationStatus:
+        """Send it nothing more until it is resumed; one that is paused already stays as it is."""
+        path = f"/v1/destinations/{part(name)}/pause"
+        return await self._send("POST", path, DestinationStatus, PauseForm(reason=reason))
+
+    async def resume_destination(self, name: str) -> DestinationStatus:
+        """Send it messages again."""
+        return await self._send("POST", f"/v1/destinations/{part(name)}/resume", DestinationStatus)
+
     # Whole blocks, for programs that move many at once
 
     async def read(
@@ -765,4 +792,5 @@ def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:
 
 _is_a_store: type[Store] = Client
 _is_a_board: type[Board] = Client
+_is_a_destination_board: type[DestinationBoard] = Client
 """The type checker's word that the client has all verbs of the seam."""

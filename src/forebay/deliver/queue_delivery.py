@@ -39,7 +39,7 @@ from forebay.deliver.settings import DestinationSettings, QueueDeliverySettings
 from forebay.deliver.slow_start import RampRule
 from forebay.deliver.split import Unsplittable, split
 from forebay.deliver.values import ErrorClass, Outcome, Request
-from forebay.model import Clock, ForebayError, LeaseLost, Rejected, SystemClock, cancel
+from forebay.model import Clock, ForebayError, LeaseLost, Rejected, SystemClock, UnknownGroup, cancel
 from forebay.store.seam import Store
 from forebay.store.values import Task
 
@@ -56,6 +56,7 @@ _AWAY_SECONDS_MAX: Final = 5.0
 _TAKEN_MAX: Final = 10_000
 _LAST_WRITE_SECONDS: Final = 2.0
 _LEASE_PART: Final = 3
+_REASON_KEPT: Final = 500
 _SECOND: Final = 1_000_000
 
 
@@ -97,6 +98,8 @@ class QueueDelivery:
         self._stop_by = 0.0
         self._resumed = asyncio.Event()
         self._resumed.set()
+        self.last_failure = ""
+        """Why the last attempt failed that did."""
         self.paused_because: str | None = None
         """Why nothing is sent; None when it is."""
         self.on_disabled: Callable[[str], None] = lambda _: None
@@ -161,6 +164,8 @@ class QueueDelivery:
             try:
                 tasks = await self._take()
             except ForebayError as error:
+                if isinstance(error, UnknownGroup) and await self._has_made_group():
+                    continue
                 logger.warning("nothing can be taken from %s: %s", self.settings.queue, error)
                 await asyncio.sleep(pause)
                 pause = min(2 * pause, _AWAY_SECONDS_MAX)
@@ -172,6 +177,14 @@ class QueueDelivery:
                 running = asyncio.create_task(self._deliver_line(line), name="forebay-deliver")
                 self._lines.add(running)
                 running.add_done_callback(self._line_ended)
+
+    async def _has_made_group(self) -> bool:
+        """Make the group of a destination that is new; it begins with the oldest message."""
+        try:
+            await self._store.create_group(self.settings.queue, self.settings.group)
+        except ForebayError:
+            return False
+        return True
 
     async def _may_take(self) -> None:
         """Wait until the destination can be sent something."""
@@ -262,6 +275,8 @@ class QueueDelivery:
             raise
         now = self._loop.time()
         self.counts.attempt(outcome, now - began, attempts_before=attempts)
+        if not outcome.is_delivered:
+            self.last_failure = _reason(outcome)[:_REASON_KEPT]
         self.admission.report(permit, outcome, now)
         self._disable_if_due(now)
         if outcome.error_class is not ErrorClass.TOO_LARGE or self.settings.destination.body != "message":

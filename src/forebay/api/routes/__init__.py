@@ -3,6 +3,7 @@
 from forebay.api.queen import table as queen
 from forebay.api.routes import (
     blocks,
+    destinations,
     documents,
     groups,
     health,
@@ -25,6 +26,7 @@ ROUTES = (
     *blocks.ROUTES,
     *log.ROUTES,
     *workers.ROUTES,
+    *destinations.ROUTES,
     *health.ROUTES,
     *documents.ROUTES,
     *queen.ROUTES,

@@ -20,10 +20,12 @@ from forebay.api.queen.sealing import read_seal
 from forebay.api.rate import RateLimits
 from forebay.api.serving import HttpServer
 from forebay.api.settings import check_exposure
+from forebay.app.commands.deliver import process_title
 from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import RETRY_SECONDS, open_embedded
 from forebay.app.settings import Settings
+from forebay.deliver.deliveries import Deliveries
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
@@ -69,7 +71,7 @@ async def _serve(loaded: Loaded) -> None:
             shown={row.key: row.value for row in loaded.rows()},
             failover=failover,
         )
-        await _run(settings, context, sock, ring)
+        await _run(loaded, context, sock, ring)
     logger.info("stopped")
 
 
@@ -89,8 +91,9 @@ async def _failover(settings: Settings) -> Failover | None:
     return await Failover.open(disk, settings.spool, limits=settings.limits, create_queues=create, name=name)
 
 
-async def _run(settings: Settings, context: Context, sock: socket.socket, ring: KeyRing) -> None:
-    server = HttpServer(context, lambda: _store(settings, context), sock)
+async def _run(loaded: Loaded, context: Context, sock: socket.socket, ring: KeyRing) -> None:
+    settings = loaded.settings
+    server = HttpServer(context, lambda: _store(loaded, context), sock)
     server.handle_signals()
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -117,8 +120,9 @@ async def _say_when_ready(server: HttpServer) -> None:
 
 
 @asynccontextmanager
-async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
-    """The store with its upkeep."""
+async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
+    """The store with its upkeep, and the deliveries of its queues."""
+    settings = loaded.settings
     section, failover = settings.store, context.failover
     # A log that fails is no slow log: it has to say so before whoever pushes has waited for an attempt.
     guard, spool = (None, "") if failover is None else (failover.guard, failover.spool_identity)
@@ -133,6 +137,7 @@ async def _store(settings: Settings, context: Context) -> AsyncIterator[Store]:
             retry_seconds=RETRY_SECONDS if failover is None else failover.settings.attempt_seconds / 2,
         ) as store,
         Upkeep(store) as upkeep,
+        Deliveries(store, loaded.deliveries, process=process_title()),
     ):
         context.inbox_rejected = lambda: upkeep.rejected
         if failover is not None:
