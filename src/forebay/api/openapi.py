@@ -33,6 +33,7 @@ _PARAMETERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "group": (_NAME, "The name of a group, percent-encoded"),
     "stage": (_NAME, "The name of a stage, percent-encoded"),
     "worker": (_NAME, "The name of a worker, percent-encoded"),
+    "destination": ({"type": "string", "pattern": "^[^/]{1,100}$"}, "The name of a destination"),
     "verb": ({"type": "string", "enum": list(VERBS)}, "A verb of the log: see `forebay.log.seam`"),
     "id": ({"type": "string", "pattern": "^[0-9]{1,19}$"}, "The id of a message"),
 }
