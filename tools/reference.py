@@ -22,7 +22,7 @@ from forebay.api.routes import ROUTES
 from forebay.api.routing import Route
 from forebay.app.cli import COMMANDS, Command, build_parser
 from forebay.app.configuring.flags import FLAGS
-from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SETTINGS, Setting
+from forebay.app.configuring.schema import DELIVERY, ORIGINAL_VARIABLES, OTHER_VARIABLES, SETTINGS, Setting
 from forebay.app.configuring.texts import bound_text, shown
 from forebay.contract import Backoff, InvalidContract, InvalidFile, Undecodable, UnknownFormat, WorkSettings
 from forebay.log.values import QueueSettings
@@ -116,6 +116,7 @@ def _configuration() -> Iterator[str]:
             yield "| key | type | default | environment variable | flag | meaning |"
             yield "|---|---|---|---|---|---|"
         yield _setting_row(setting)
+    yield from _deliveries()
     yield "\n## Variables of the original server\n"
     yield "A variable of ours overrides them; they override the file.\n"
     yield "| environment variable | setting | unit |\n|---|---|---|"
@@ -128,20 +129,45 @@ def _configuration() -> Iterator[str]:
     yield ""
 
 
+def _deliveries() -> Iterator[str]:
+    yield "\n## deliver\n"
+    yield "Queues that the server delivers itself, by a name of your choice; in the file only."
+    owner = None
+    for setting in DELIVERY.settings.values():
+        if setting.owner is not owner:
+            owner = setting.owner
+            section = f"deliver.NAME.{setting.path}".rpartition(".")[0]
+            yield f"\n### {section}\n\n{(inspect.getdoc(owner) or '').partition(chr(10))[0]}\n"
+            yield "| key | type | default | meaning |\n|---|---|---|---|"
+        yield _delivery_row(setting)
+
+
+def _delivery_row(setting: Setting) -> str:
+    is_required = setting.path in ("queue", "destination.url")
+    default = "" if is_required else f"`{shown(setting, setting.default)}`"
+    return f"| `{setting.name}` | {_kind_text(setting)} | {default} | {_meaning(setting)} |"
+
+
 def _setting_row(setting: Setting) -> str:
+    kind, meaning = _kind_text(setting), _meaning(setting)
+    flags = ", ".join(f"`{flag.name}`" for flag in FLAGS if flag.path == setting.path)
+    default = shown(setting, setting.default)
+    return f"| `{setting.name}` | {kind} | `{default}` | `{setting.variable}` | {flags} | {meaning} |"
+
+
+def _kind_text(setting: Setting) -> str:
+    kind = ", ".join(setting.choices) or setting.kind
+    bounds = (("from", setting.least), ("to", setting.most))
+    words = [kind, *(f"{word} {bound_text(setting, at)}" for word, at in bounds if at is not None)]
+    return " ".join(words) + (" or none" if setting.optional else "")
+
+
+def _meaning(setting: Setting) -> str:
     docs: dict[str, str] = {}
     for struct in setting.owner.__mro__:
         if issubclass(struct, msgspec.Struct) and struct is not msgspec.Struct:
             docs = {**_field_docs(struct), **docs}
-    kind = ", ".join(setting.choices) or setting.kind
-    bounds = (("from", setting.least), ("to", setting.most))
-    words = [kind, *(f"{word} {bound_text(setting, at)}" for word, at in bounds if at is not None)]
-    kind = " ".join(words) + (" or none" if setting.optional else "")
-    flags = ", ".join(f"`{flag.name}`" for flag in FLAGS if flag.path == setting.path)
-    default = shown(setting, setting.default)
-    return (
-        f"| `{setting.name}` | {kind} | `{default}` | `{setting.variable}` | {flags} | {docs[setting.name]} |"
-    )
+    return docs[setting.name]
 
 
 def _cli() -> Iterator[str]:

@@ -371,6 +371,24 @@ def test_workers_report_and_managers_tell_them_what_to_do(speaker: Speaker) -> N
     assert speaker.answer("PUT", path, {**report, "processors": -1}).status == 400
 
 
+def test_destinations_are_reported_paused_and_resumed(speaker: Speaker) -> None:
+    name = f"d-{speaker.queue}"
+    report = {"name": name, "process": "p", "url": "http://x/", "queue": speaker.queue, "group": "workers"}
+    report |= {"breaker": "closed", "delivered": 7}
+    path = f"/v1/destinations/{name}"
+    assert speaker.ask("PUT", f"{path}/report", report)["pause"] is None
+    assert speaker.post(f"{path}/pause", {"reason": "why"})["pause"]["reason"] == "why"
+    assert speaker.ask("PUT", f"{path}/report", report)["pause"]["reason"] == "why"
+    (found,) = [one for one in speaker.ask("GET", "/v1/destinations")["destinations"] if one["name"] == name]
+    assert [one["delivered"] for one in found["reports"]] == [7]
+    assert speaker.post(f"{path}/resume")["pause"] is None
+    disabled = report | {"disabled_because": "it failed"}
+    assert speaker.ask("PUT", f"{path}/report", disabled)["pause"]["by_itself"] is True
+    assert speaker.answer("PUT", "/v1/destinations/another/report", report).status == 400
+    assert speaker.answer("PUT", f"{path}/report", {**report, "delivered": -1}).status == 400
+    assert speaker.answer("POST", "/v1/destinations/a%2Fb/pause", {}).status == 400
+
+
 def test_the_server_says_how_it_is(speaker: Speaker) -> None:
     assert speaker.ask("GET", "/healthz") == {"alive": True}
     assert speaker.ask("GET", "/readyz")["ready"] is True

@@ -63,7 +63,7 @@ BODIES: Final[dict[tuple[str, str], Any]] = {
     ("PUT", "/v1/destinations/{destination}/report"): {
         "name": "hooks",
         "process": _WORKER,
-        "url": "https://hooks.example/orders",
+        "url": "hooks.example/orders",
         "queue": "orders",
         "group": "workers",
         "breaker": "closed",

@@ -81,11 +81,9 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     batch_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 30)] = 1 << 20
     """Bytes of messages in one request; a larger message is alone in one."""
     content_type: Annotated[str, msgspec.Meta(min_length=1)] | None = None
-    """The Content-Type of a message that has no such header; none for application/json, or octet-stream."""
+    """The Content-Type, where a message has none of its own; none for the one that fits `body`."""
     headers: dict[str, str] = {}
     """Headers of every request; they replace those of the same name."""
-    auth: AuthSettings = AuthSettings()
-    tls: TlsSettings = TlsSettings()
     signing_secrets: Annotated[tuple[str, ...], msgspec.Meta(max_length=_SECRETS_MAX, extra=_SECRET)] = ()
     """Sign requests by Standard Webhooks, with each of these `whsec_` secrets; none for no signature."""
     timeout_seconds: _Seconds = 30.0
@@ -110,6 +108,8 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Networks such as 10.1.0.0/16 that may be connected to although they aren't public."""
     disable_after_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=31_536_000.0)] | None = None
     """Stop by itself after failing for so long, until it is resumed; none for never."""
+    auth: AuthSettings = AuthSettings()
+    tls: TlsSettings = TlsSettings()
 
     def __post_init__(self) -> None:
         """Refuse what can't work, with the name of the setting."""
@@ -168,8 +168,6 @@ class QueueDeliverySettings(msgspec.Struct, frozen=True, kw_only=True):
 
     queue: Annotated[str, msgspec.Meta(min_length=1)]
     """The queue."""
-    destination: DestinationSettings
-    """Where its messages go."""
     group: Annotated[str, msgspec.Meta(min_length=1)] = "workers"
     """The consumer group; each destination of a queue needs its own."""
     visibility_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=86_400.0)] = 60.0
@@ -186,6 +184,8 @@ class QueueDeliverySettings(msgspec.Struct, frozen=True, kw_only=True):
     """How long an open breaker leaves the destination alone before one request tries again."""
     ramp_seconds: Annotated[float, msgspec.Meta(ge=0.0, le=3_600.0)] = 10.0
     """How long a destination that was down takes to get its full load again."""
+    destination: DestinationSettings
+    """Where its messages go."""
 
 
 def _at(key: str, check: Callable[[], object]) -> None:
