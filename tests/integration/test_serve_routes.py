@@ -373,7 +373,13 @@ def test_workers_report_and_managers_tell_them_what_to_do(speaker: Speaker) -> N
 
 def test_destinations_are_reported_paused_and_resumed(speaker: Speaker) -> None:
     name = f"d-{speaker.queue}"
-    report = {"name": name, "process": "p", "url": "http://x/", "queue": speaker.queue, "group": "workers"}
+    report: dict[str, Any] = {
+        "name": name,
+        "process": "p",
+        "url": "http://x/",
+        "queue": speaker.queue,
+        "group": "workers",
+    }
     report |= {"breaker": "closed", "delivered": 7}
     path = f"/v1/destinations/{name}"
     assert speaker.ask("PUT", f"{path}/report", report)["pause"] is None
