@@ -130,6 +130,12 @@ class Settler:
             unheard = self._withheld.forget(known)
         return [piece for piece in expired if piece.lease not in known or piece.lease in unheard]
 
+    async def send_back(self, tier: Tier, pieces: Sequence[Leased]) -> None:
+        """Send back what was leased and may not be handed out, with the rest of its partitions, uncounted."""
+        now = self._clock.now()
+        settlements = {piece.lease: withdrawal_of(piece, now) for piece in pieces}
+        await self._commit(Plan(tier, wanted_of(pieces), settlements))
+
     async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
         """What is to be committed, for whoever commits it together with other things."""
         return [await self._plan(tier, mine, self._recall_now) for tier, mine in self._tiers.split(verdicts)]

@@ -22,7 +22,7 @@ import msgspec
 
 from forebay.log.seam import Log, Unchecked
 from forebay.log.values import Group, Outlook, Queue, Sought, Start
-from forebay.model import Clock, Flow, Unavailable, mint
+from forebay.model import Clock, Flow, Unavailable
 from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
 from forebay.store.handing import leases_of, lost_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
@@ -30,7 +30,7 @@ from forebay.store.lease_renewal import Renewal, is_in_doubt
 from forebay.store.lines import Lines
 from forebay.store.plans import Plan, Told
 from forebay.store.settler import Settler
-from forebay.store.settling import Verdict, withdrawal_of
+from forebay.store.settling import Verdict
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
@@ -385,12 +385,9 @@ class Window:
         lost = [leased[i] for i in late]
         if tier.shelf.ordered:
             # Some may still be ours, but behind others of their partition that went back to the log.
-            now = self._clock.now()
-            last = dict(sorted((piece.lease.partition or "", piece.last_id()) for piece in lost))
-            await self.tiers.call(tier, lambda t, e: t.warm.note_returns(t.shelf, e, last))
-            await self._log.commit(settlements=[withdrawal_of(piece, now) for piece in lost], id=mint())
-            self.come_due(now, ())
-        await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
+            await self._settler.send_back(tier, lost)
+        else:
+            await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
         self.lines.wake({piece.lease.partition or "" for piece in lost})
         self._drained = False
         good = [piece for i, piece in enumerate(leased) if i not in late]

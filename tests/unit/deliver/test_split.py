@@ -210,6 +210,7 @@ def headers_of(encoding: str) -> Headers:
         ("zstd", zstandard.ZstdCompressor().compress(b"abc" * 100)),
         ("snappy", bytes(cramjam.snappy.compress_raw(b"abc" * 100))),
     ],
+    ids=["gzip", "zstd", "snappy"],
 )
 def test_a_body_that_was_cut_short_is_not_taken_for_whole(encoding: str, whole: bytes) -> None:
     for size in range(len(whole)):

@@ -13,6 +13,7 @@ from forebay.failover.failover import Failover
 from forebay.log.memory import MemoryLog
 from forebay.log.seam import LogAway
 from forebay.model import Block, ManualClock, Message
+from forebay.store import window as window_module
 from forebay.store.store import LogStore
 from forebay.warm.memory import MemoryWarm
 from tests.conformance.warm.steps import parcel_of
@@ -107,10 +108,10 @@ async def taken(site: Site, count: int = 10) -> list[bytes]:
     return [task.data for task in await site.store.get_task("orders", count)]
 
 
-async def taken_or_away(site: Site) -> list[bytes]:
+async def taken_or_away(site: Site, count: int = 10) -> list[bytes]:
     """What is handed out while the log is away; it may be that nothing can be."""
     try:
-        return await taken(site)
+        return await taken(site, count)
     except LogAway:
         return []
 
@@ -221,4 +222,28 @@ async def test_what_went_back_to_the_log_isnt_overtaken_at_a_server_that_is_cut_
         second.log.mode = "there"
         await second.until(lambda: second.failover.health.is_healthy)
         clock.advance(seconds=11)
+        await tick(second)
         assert await taken(second, 3) == [b"1", b"2", b"3"]
+
+
+async def test_a_server_that_is_cut_off_sends_the_rest_of_a_block_back_along(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(window_module, "STALE_MAX", 1)  # others come between its tries
+    clock = ManualClock(BEGIN)
+    async with two_servers(tmp_path, clock) as ((first, second), warm):
+        await first.store.done_task(await first.store.get_task("orders", 3))
+        block = Block.of([Message(b"%d" % number, "p") for number in range(4, 9)])
+        await first.store.append("orders", block)
+        assert len(await first.store.peek("orders", 5)) == 5
+        (window,) = first.store._windows.values()
+        tier = window.tiers.active
+        assert tier.epoch is not None
+        await warm.note_returns(tier.shelf, tier.epoch, {"p": 1})
+        second.log.mode = "away"
+        assert await taken_or_away(second, 3) == []
+        assert await taken(first) == []
+        second.log.mode = "there"
+        await second.until(lambda: second.failover.health.is_healthy)
+        await tick(second)
+        assert await taken(first) == [b"4", b"5", b"6", b"7", b"8"]
