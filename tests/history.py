@@ -129,9 +129,11 @@ def check(
 
 
 def told(history: History, problems: Sequence[str]) -> list[str]:
-    """What was seen of the messages that problems name, in order."""
+    """What was seen of the messages that problems name, and of those that came with them, in order."""
     words = {word.strip(":,") for problem in problems for word in problem.split()}
-    seen = sorted((h for h in history.handed if h.message in words), key=lambda h: h.at)
+    named = {(h.take, history.partitions.get(h.message)) for h in history.handed if h.message in words}
+    together = (h for h in history.handed if (h.take, history.partitions.get(h.message)) in named)
+    seen = sorted(together, key=lambda h: h.at)
     return [
         f"seen: {h.message} by {h.lease} in take {h.take}, attempt {h.attempts}: asked {h.asked:.3f},"
         f" handed out {h.at:.3f}, ended {h.ended:.3f}, {h.tried} at {h.settling:.3f},"
