@@ -12,6 +12,7 @@ from typing import Any
 import msgspec
 from contract_page import contract_page
 from metrics_page import metrics_page
+from relay_page import relay_page
 from spark_page import spark_page
 from workers_page import workers_page
 
@@ -71,6 +72,7 @@ def pages() -> dict[str, str]:
         "errors.md": "\n".join(_errors()),
         "http.md": "\n".join(_http()),
         "queen.md": "\n".join(_queen()),
+        "relay.md": "\n".join([NOTE.rstrip(), *relay_page(_field_docs)]),
         "spark.md": "\n".join([NOTE, *spark_page()]),
         "workers.md": "\n".join([NOTE.rstrip(), *workers_page(_field_docs)]),
         "openapi.json": msgspec.json.format(msgspec.json.encode(document(ROUTES)), indent=2).decode() + "\n",
@@ -183,14 +185,15 @@ def _commands(parser: argparse.ArgumentParser, known: Sequence[Command], words: 
     for command in known:
         subparser: argparse.ArgumentParser = below.choices[command.name]
         yield f"## {words} {command.name}\n\n{command.summary[0].upper()}{command.summary[1:]}.\n"
+        if command.run is not None:
+            yield from _options(subparser)
         if command.verbs:
             yield from _commands(subparser, command.verbs, f"{words} {command.name}")
-        else:
-            yield from _options(subparser)
 
 
 def _options(parser: argparse.ArgumentParser) -> Iterator[str]:
-    options = [a for a in parser._actions if a.dest != "help"]  # noqa: SLF001 - likewise
+    actions = parser._actions  # noqa: SLF001 - likewise
+    options = [a for a in actions if a.dest != "help" and not isinstance(a, argparse._SubParsersAction)]  # noqa: SLF001 - likewise
     if options:
         yield "| option | default | meaning |\n|---|---|---|"
     for option in options:

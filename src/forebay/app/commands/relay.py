@@ -33,6 +33,8 @@ logger: Final = logging.getLogger("forebay.relay")
 _SWITCH_SECONDS: Final = 0.0001
 """How long the disk's thread waits for the interpreter: whoever pushes waits for that."""
 
+_MINUTE: Final = 60
+
 
 def declare_relay(parser: argparse.ArgumentParser) -> None:
     """The arguments of `forebay relay`."""
@@ -57,7 +59,11 @@ async def _relay(config: RelayConfig) -> None:
     sock = listen(config.relay.listen)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
-    opened = await open_relay(config)
+    try:
+        opened = await open_relay(config)
+    except BaseException:
+        sock.close()
+        raise
     await opened.start(sock)
     print_line(address)
     for delivery in opened.deliveries:
@@ -125,14 +131,19 @@ def _lines(found: Plan) -> Iterator[tuple[str, str]]:
     yield "on disk", format_bytes(found.disk_bytes)
     yield "entries that fit", f"{found.entries:,}"
     yield "entries that leave in a second", f"{found.drain_per_second:,.1f}"
-    yield "a full queue is empty after", format_seconds(found.drain_seconds)
+    yield "a full queue is empty after", _span(found.drain_seconds)
     if found.outage_seconds is not None:
-        yield "an outage may last", format_seconds(found.outage_seconds)
+        yield "an outage may last", _span(found.outage_seconds)
         caught = found.catch_up_seconds
         yield (
             "and is made up for after",
-            "never: more comes than leaves" if caught is None else format_seconds(caught),
+            "never: more comes than leaves" if caught is None else _span(caught),
         )
+
+
+def _span(seconds: float) -> str:
+    """A duration as exact as it matters."""
+    return format_seconds(round(seconds, 1) if seconds < _MINUTE else round(seconds))
 
 
 def declare_dead(parser: argparse.ArgumentParser) -> None:
@@ -146,9 +157,12 @@ def declare_dead(parser: argparse.ArgumentParser) -> None:
 
 def list_dead(arguments: argparse.Namespace) -> int:
     """Print the requests that a relay gave up, and why; the relay may not be running."""
+    folder = Path(arguments.data)
+    if not folder.is_dir():
+        raise Rejected(f"there is no folder {folder}", hint="name that of the relay with --data")
     rows = [
         _row(name, letter)
-        for name, letters in read_dead_letters(Path(arguments.data))
+        for name, letters in read_dead_letters(folder)
         for letter in islice(letters, arguments.limit)
     ]
     if arguments.json:

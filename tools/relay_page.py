@@ -1,0 +1,70 @@
+"""The reference page of the relay: its settings with their flags, its answers, and its metrics."""
+
+import inspect
+from collections.abc import Callable, Iterator
+
+import msgspec
+
+from forebay.app.configuring.schema import Setting
+from forebay.app.configuring.texts import bound_text, shown
+from forebay.app.relay_settings import RELAY, RELAY_FLAGS
+from forebay.deliver.metrics import METRICS
+
+Docs = Callable[[type[msgspec.Struct]], dict[str, str]]
+"""The text of each field of a struct."""
+_SPECIAL = {"relay.to": "`--to`", "relay.insecure": "`--insecure`"}
+
+
+def relay_page(docs: Docs) -> Iterator[str]:
+    """Its lines, without the note at the top."""
+    yield "\n# The relay\n"
+    yield "[Put it in front of Prometheus](../how-to/put-it-in-front-of-prometheus.md) and"
+    yield "[size a relay](../how-to/size-a-relay.md) show how. A flag comes before the file. The keys and"
+    yield "flags of `exporter.queue` are those of metrics-governor.\n"
+    yield "## Answers\n"
+    yield "| request | answer |\n|---|---|"
+    yield "| POST, PUT, PATCH or DELETE that is safe in the queue of every destination | 202, no body |"
+    yield "| the same to a path of OTLP: `/v1/metrics`, `/v1/logs` or `/v1/traces` | 200; an empty message |"
+    yield "| the queue is full, or the disk doesn't take it | 503 with `retry-after`; nothing is kept |"
+    yield "| body over `body_bytes_max`, or over `max_bytes` of a queue | 413 |"
+    yield "| head over `header_bytes_max` or `headers_max` | 431 |"
+    yield "| not sent within `request_seconds` | 408 |"
+    yield "| `GET /healthz` | 200 while the process runs |"
+    yield "| `GET /readyz` | 200 while requests can be taken, else 503 with the reasons |"
+    yield "| `GET /metrics` | the metrics below |"
+    yield from _settings(docs)
+    yield "\n## Metrics\n"
+    yield "Each begins with `relay.metrics_prefix` and has the label `destination`. With the prefix"
+    yield "`metrics_governor` the names are those of metrics-governor.\n"
+    yield "| metric | type | label | meaning |\n|---|---|---|---|"
+    for metric in METRICS:
+        label = f"`{metric.label}`" if metric.label else ""
+        yield f"| `forebay_{metric.name}` | {metric.kind} | {label} | {metric.text} |"
+    yield "| `forebay_relay_connections` | gauge | | Open connections of clients; no label `destination`. |"
+    yield (
+        "| `forebay_relay_refused_total` | counter | `status` | Requests that were malformed, too large or "
+        "too slow; no label `destination`. |"
+    )
+    yield ""
+
+
+def _settings(docs: Docs) -> Iterator[str]:
+    section = None
+    for setting in RELAY.settings.values():
+        above = setting.path.rpartition(".")[0]
+        if above != section:
+            section = above
+            yield f"\n## {section}\n\n{(inspect.getdoc(setting.owner) or '').partition(chr(10))[0]}\n"
+            yield "| key | type | default | flag | meaning |\n|---|---|---|---|---|"
+        yield _row(setting, docs)
+
+
+def _row(setting: Setting, docs: Docs) -> str:
+    kind = ", ".join(setting.choices) or setting.kind
+    bounds = (("from", setting.least), ("to", setting.most))
+    words = [kind, *(f"{word} {bound_text(setting, at)}" for word, at in bounds if at is not None)]
+    kind = " ".join(words) + (" or none" if setting.optional else "")
+    flags = ", ".join(f"`{flag}`" for flag, path in RELAY_FLAGS.items() if path == setting.path)
+    default = "" if setting.is_secret else f"`{shown(setting, setting.default)}`"
+    meaning = docs(setting.owner)[setting.name]
+    return f"| `{setting.name}` | {kind} | {default} | {_SPECIAL.get(setting.path, flags)} | {meaning} |"
