@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import logging
-import resource
 import signal
 import socket
 from collections.abc import Callable, Iterator
@@ -25,7 +24,7 @@ from forebay.api.protocol import bounded
 from forebay.api.routes import ROUTES
 from forebay.model import Unavailable, cancel
 from forebay.store.seam import Store
-from forebay.wire.port import BACKLOG
+from forebay.wire.port import BACKLOG, raise_files_limit
 
 logger: Final = logging.getLogger("forebay.api")
 _AGAIN_SECONDS: Final = 1.0
@@ -54,7 +53,7 @@ class HttpServer:
         self._make_store = make_store
         self._socket = sock
         limits, settings = context.settings.limits, context.settings
-        _raise_files_limit(limits.connections_max)
+        raise_files_limit(limits.connections_max)
         self._uvicorn = _Uvicorn(
             uvicorn.Config(
                 Application(context, ROUTES),
@@ -136,12 +135,3 @@ class HttpServer:
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self.stop)
-
-
-def _raise_files_limit(connections: int) -> None:
-    """Allow as many open files as connections need, as far as the system lets us."""
-    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    wanted = connections + 1_000
-    if soft != resource.RLIM_INFINITY and soft < wanted:
-        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

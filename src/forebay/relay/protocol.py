@@ -32,6 +32,8 @@ _OF_CONNECTION: Final = frozenset(
      b"host", b"content-length", b"expect", b"proxy-authorization", b"proxy-authenticate")
 )  # fmt: skip
 """Headers that are about a connection, and not kept."""
+_NEEDED: Final = frozenset((b"content-length", b"transfer-encoding", b"expect", b"host"))
+"""Of these, those that say how the body comes."""
 
 
 class Reply:
@@ -95,6 +97,8 @@ class Connection(asyncio.Protocol):
         """When the request that is being received began."""
         self._touched_at = self._loop.time()
         self._wants_continue = False
+        self._is_offered = False
+        """The request that comes offers another protocol."""
         self._clear()
 
     def _clear(self) -> None:
@@ -146,10 +150,29 @@ class Connection(asyncio.Protocol):
     def _parse(self, data: bytes) -> None:
         try:
             self._parser.feed_data(data)
-        except httptools.HttpParserUpgrade:
-            self._refuse(501, "the relay speaks HTTP/1.1 only", "leave out the header Upgrade")
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
         except httptools.HttpParserError:
             self._refuse(400, "this is not an HTTP/1.1 request", "see RFC 9112")
+
+    def _decline(self, rest: bytes) -> None:
+        """Take a request that offers another protocol as if it didn't.
+
+        The parser leaves the body to the other protocol, so it gets the head again, without the offer.
+        """
+        self._is_offered = False
+        if self._is_over:
+            return
+        method, version = self._parser.get_method(), self._parser.get_http_version()
+        if method == b"CONNECT":
+            self._refuse(405, "CONNECT isn't relayed", "send POST, PUT, PATCH or DELETE")
+            return
+        dropped = self._dropped - _NEEDED | {b"connection", b"upgrade"}
+        kept = [pair for pair in self._headers if pair[0].lower() not in dropped]
+        head = b"%s %s HTTP/%s\r\n" % (method, self._url, version.encode())
+        self._clear()
+        self._parser = httptools.HttpRequestParser(self)
+        self._parse(head + b"".join([b"%s: %s\r\n" % pair for pair in kept]) + b"\r\n" + rest)
 
     def pause_writing(self) -> None:
         """The client doesn't read its answers: take no more requests from it."""
@@ -200,6 +223,9 @@ class Connection(asyncio.Protocol):
         self._head_bytes = 0
         if self._is_over:
             return
+        if self._parser.should_upgrade():
+            self._is_offered = True
+            return
         size = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
         if len(self._headers) > self._limits.headers_max or size > self._limits.header_bytes_max:
             self._refuse_head()
@@ -223,7 +249,7 @@ class Connection(asyncio.Protocol):
 
     def on_message_complete(self) -> None:
         """A request is whole."""
-        if self._is_over:
+        if self._is_over or self._is_offered:
             return
         parser = self._parser
         dropped = self._dropped

@@ -1,12 +1,13 @@
 """The port that a server listens on: how it is written, whether others can reach it, and its socket."""
 
+import resource
 import socket
 from ipaddress import ip_address
 from typing import Final
 
 from forebay.model import Misconfigured
 
-__all__ = ["BACKLOG", "LISTEN", "is_loopback", "listen", "split_listen"]
+__all__ = ["BACKLOG", "LISTEN", "is_loopback", "listen", "raise_files_limit", "split_listen"]
 
 _PORT: Final = (
     "(?:6553[0-5]|655[0-2][0-9]|65[0-4][0-9]{2}|6[0-4][0-9]{3}|[1-5][0-9]{4}|[1-9][0-9]{1,3}|[0-9])"
@@ -48,3 +49,12 @@ def listen(address: str) -> socket.socket:
         text = f"can't listen on {address}: {error.strerror}"
         raise Misconfigured(text, hint="is another server running? choose another with --listen") from None
     return sock
+
+
+def raise_files_limit(connections: int) -> None:
+    """Allow as many open files as connections need, as far as the system lets us."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    wanted = connections + 1_000
+    if soft != resource.RLIM_INFINITY and soft < wanted:
+        most = wanted if hard == resource.RLIM_INFINITY else min(wanted, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, most), hard))

@@ -222,6 +222,37 @@ async def test_a_client_that_sends_no_more_still_gets_its_answer() -> None:
         assert await client.ends()
 
 
+async def test_an_offer_of_another_protocol_is_declined_and_the_request_taken() -> None:
+    offer = ("Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABkAAQAAP__")
+    async with a_relay() as rig, await rig.client() as client:
+        client.send(post(b"first", "/", *offer), post(b"second"))
+        assert [(await client.answer())[0] for _ in range(2)] == [202, 202]
+        seen = await rig.destination.until(2)
+        assert sorted(request.body for request in seen) == [b"first", b"second"]
+        assert [request.headers for request in seen] == [(), ()]
+
+
+async def test_an_offer_with_a_body_in_pieces_loses_nothing_of_it() -> None:
+    offer = "Connection: Upgrade\r\nUpgrade: h2c\r\nX-Kept: 1"
+    async with a_relay() as rig, await rig.client() as client:
+        client.send(f"POST /x HTTP/1.1\r\n{offer}\r\nTransfer-Encoding: chunked\r\n\r\n".encode())
+        await client.writer.drain()
+        for piece in (b"3\r\nabc\r\n", b"2\r\nde\r\n0\r\n\r\n"):
+            client.send(piece)
+            await client.writer.drain()
+        assert (await client.answer())[0] == 202
+        (request,) = await rig.destination.until(1)
+        assert (request.body, request.headers) == (b"abcde", ((b"X-Kept", b"1"),))
+
+
+async def test_a_tunnel_is_refused() -> None:
+    async with a_relay() as rig, await rig.client() as client:
+        client.send(b"CONNECT host:443 HTTP/1.1\r\nHost: host\r\n\r\n")
+        assert (await client.answer())[0] == 405
+        assert await client.ends()
+        assert rig.destination.seen == []
+
+
 @pytest.mark.parametrize(("method", "status"), [("GET", 404), ("OPTIONS", 405), ("TRACE", 405)])
 async def test_other_methods_arent_relayed(method: str, status: int) -> None:
     async with a_relay() as rig, await rig.client() as client:

@@ -25,7 +25,7 @@ from forebay.deliver.sizing import Plan, plan
 from forebay.deliver.storage import read_dead_letters
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, to_datetime
 from forebay.relay.settings import check_exposure
-from forebay.wire.port import listen
+from forebay.wire.port import listen, raise_files_limit
 
 __all__ = ["declare_dead", "declare_plan", "declare_relay", "list_dead", "relay", "show_plan"]
 
@@ -56,6 +56,7 @@ async def _relay(config: RelayConfig) -> None:
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, stopping.set)
+    raise_files_limit(config.relay.limits.connections_max)
     sock = listen(config.relay.listen)
     host, port = sock.getsockname()[:2]
     address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
