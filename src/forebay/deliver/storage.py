@@ -12,8 +12,11 @@ import asyncio
 import hashlib
 import logging
 import re
+import shutil
+import tempfile
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from pathlib import Path
 from typing import Final
 
@@ -153,11 +156,19 @@ def _held_bytes(folder: Path) -> int:
 
 
 def read_dead_letters(path: Path) -> Iterator[tuple[str, Iterator[DeadLetter]]]:
-    """The letters of each destination, the oldest first; Misconfigured while a relay has the folder."""
+    """The letters of each destination, the oldest first; out of a copy, so a relay may be running."""
     for folder in sorted(path.glob(f"*/{DEAD}")):
-        disk = RealDisk(folder, use="queue")
-        queue = FastQueue.open(disk, FastQueueSettings(), clock=SystemClock().now, report=_report(disk))
-        try:
-            yield folder.parent.name, letters_of(FastBacking(queue))
-        finally:
-            queue.close()
+        with tempfile.TemporaryDirectory() as copy:
+            _copy_files(folder, Path(copy))
+            queue = FastQueue.open(RealDisk(Path(copy)), FastQueueSettings(), clock=SystemClock().now)
+            try:
+                yield folder.parent.name, letters_of(FastBacking(queue))
+            finally:
+                queue.close()
+
+
+def _copy_files(folder: Path, copy: Path) -> None:
+    for file in sorted(folder.iterdir()):
+        with suppress(FileNotFoundError):  # a relay may be done with a file meanwhile
+            if file.is_file():
+                shutil.copyfile(file, copy / file.name)

@@ -157,7 +157,7 @@ def declare_dead(parser: argparse.ArgumentParser) -> None:
 
 
 def list_dead(arguments: argparse.Namespace) -> int:
-    """Print the requests that a relay gave up, and why; the relay may not be running."""
+    """Print the requests that a relay gave up, and why; it may be running."""
     folder = Path(arguments.data)
     if not folder.is_dir():
         raise Rejected(f"there is no folder {folder}", hint="name that of the relay with --data")

@@ -59,7 +59,7 @@ def test_a_relay_with_bad_destinations_is_refused(
     assert said in capsys.readouterr().err
 
 
-async def bury(folder: Path) -> None:
+async def bury(folder: Path, *, listed: bool = False) -> None:
     clock = SystemClock().now
     queue = await open_send_queue(folder / "host-1", SendQueueSettings(path=str(folder)), clock=clock)
     request = encode_request(Request(b"POST", b"/api/v1/write", (), b"x" * 10))
@@ -69,6 +69,10 @@ async def bury(folder: Path) -> None:
     )  # fmt: skip
     await queue.push(request)
     queue.bury(await queue.take(), msgspec.msgpack.encode(letter))
+    while not queue.dead_count:
+        await queue._next_round()
+    if listed:
+        assert main(["relay", "dead", "--data", str(folder), "--json"]) == 0
     await queue.close()
 
 
@@ -82,6 +86,13 @@ def test_dead_letters_are_listed_with_their_reason(
     assert main(["relay", "dead", "--data", str(tmp_path), "--json"]) == 0
     (row,) = json.loads(capsys.readouterr().out)
     assert (row["destination"], row["status"], row["answer"]) == ("host-1", 400, "out of order")
+
+
+def test_dead_letters_of_a_relay_that_runs_are_listed(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    asyncio.run(bury(tmp_path, listed=True))
+    assert len(json.loads(capsys.readouterr().out)) == 1
 
 
 def test_a_folder_that_isnt_there_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,101 @@
+"""Settings of the queue do what they say, on a real disk and over restarts."""
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.deliver.queue_settings import AdaptiveWorkerSettings, PipelineSettings, SendQueueSettings
+from forebay.deliver.storage import fast_settings
+from tests.chaos.relay_parts import Sink
+from tests.integration.relay.disk_rig import on_disk
+
+NAMES = [f"{number:04d}" for number in range(40)]
+
+
+def files(folder: Path) -> list[Path]:
+    return [path for path in folder.glob("*/*") if path.is_file()]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {},
+        {"durability": "interval"},
+        {"durability": "memory"},
+        {"format": "governor"},
+        {"compression": "none"},
+        {"chunk_size": 1 << 12},
+        {"inmemory_blocks": 4},
+        {"order": "strict"},
+        {"pipeline_split": PipelineSettings(enabled=True)},
+        {"adaptive_workers": AdaptiveWorkerSettings(enabled=True)},
+        {"format": "governor", "durability": "interval", "chunk_size": 1 << 12},
+    ],
+    ids=str,
+)
+async def test_nothing_is_lost_or_repeated_over_a_clean_restart(
+    tmp_path: Path, settings: dict[str, Any]
+) -> None:
+    async with Sink() as sink:
+        sink.mood = "refusing"
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url, **settings) as rig:
+            assert await rig.push(*NAMES) == [202] * len(NAMES)
+            await sink.until_attempts(2)
+        sink.mood = "good"
+        async with on_disk(tmp_path, url, **settings):
+            await sink.until_all(set(NAMES), 60)
+        assert set(sink.accepted.values()) == {1}
+
+
+async def test_a_queue_in_memory_leaves_nothing_on_disk(tmp_path: Path) -> None:
+    async with Sink() as sink, on_disk(tmp_path, f"http://127.0.0.1:{sink.port}/", type="memory") as rig:
+        await rig.push(*NAMES)
+        await sink.until_all(set(NAMES), 60)
+    assert files(tmp_path) == []
+
+
+async def test_the_format_of_metrics_governor_has_its_files(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        sink.mood = "refusing"
+        async with on_disk(tmp_path, f"http://127.0.0.1:{sink.port}/", format="governor") as rig:
+            await rig.push(*NAMES)
+    names = {path.name for path in files(tmp_path)}
+    assert {"0000000000000000", "fastqueue.meta"} <= names
+
+
+async def test_compression_saves_space(tmp_path: Path) -> None:
+    sizes = {}
+    for compression in ("snappy", "none"):
+        folder = tmp_path / compression
+        async with Sink() as sink:
+            sink.mood = "refusing"
+            url = f"http://127.0.0.1:{sink.port}/"
+            async with on_disk(folder, url, compression=compression) as rig:
+                await rig.push(*NAMES)
+        sizes[compression] = sum(path.stat().st_size for path in files(folder))
+    assert sizes["snappy"] < sizes["none"]
+
+
+async def test_small_chunks_are_many_and_go_away_with_what_is_in_them(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        sink.mood = "refusing"
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url, chunk_size=1 << 12, compression="none") as rig:
+            await rig.push(*NAMES)
+            many = len(files(tmp_path))
+            sink.mood = "good"
+            await sink.until_all(set(NAMES), 60)
+        assert len(files(tmp_path)) < many
+
+
+def test_every_setting_of_the_disk_reaches_it() -> None:
+    settings = SendQueueSettings(
+        format="governor", durability="interval", inmemory_blocks=3, chunk_size=1 << 13,
+        meta_sync_interval=7.0, stale_flush_interval=8.0, write_buffer_size=2048, compression="none",
+    )  # fmt: skip
+    made = fast_settings(settings, memory_bytes=99)
+    assert (made.format, made.durability, made.compression) == ("governor", "interval", "none")
+    assert (made.inmemory_blocks, made.inmemory_bytes, made.chunk_size) == (3, 99, 1 << 13)
+    assert (made.meta_sync_interval, made.stale_flush, made.write_buffer_size) == (7.0, 8.0, 2048)
