@@ -28,7 +28,8 @@ async def test_everything_arrives_once_the_destination_is_well(
     async with Sink() as sink:
         sink.mood = mood
         url = f"http://127.0.0.1:{sink.port}/"
-        async with on_disk(tmp_path, url, circuit_breaker=QUICK) as rig:
+        times = {"send_seconds": 0.3, "shutdown_seconds": 0.2} if mood == "silent" else {}
+        async with on_disk(tmp_path, url, circuit_breaker=QUICK, **times) as rig:
             assert await rig.push(*names) == [202] * 30
             await sink.until_attempts(8)
             (delivery,) = rig.relay.deliveries
@@ -71,7 +72,7 @@ async def test_one_bad_destination_doesnt_hold_up_another(tmp_path: Path) -> Non
         bad.mood = "silent"
         urls = [f"http://127.0.0.1:{sink.port}/" for sink in (good, bad)]
         names = [f"{number:04d}" for number in range(50)]
-        async with on_disk(tmp_path, *urls) as rig:
+        async with on_disk(tmp_path, *urls, shutdown_seconds=0.2) as rig:
             assert await rig.push(*names) == [202] * 50
             await good.until_all(set(names), 60)
             assert rig.relay.deliveries[1].queue.size == 50

@@ -16,7 +16,7 @@ import pytest
 from tests.chaos.relay_parts import RelayProcess
 
 PROMETHEUS = shutil.which("prometheus")
-pytestmark = [pytest.mark.slow, pytest.mark.chaos]
+pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(400)]
 if PROMETHEUS is None and os.environ.get("CI") != "true":
     pytestmark.append(pytest.mark.skip(reason="prometheus isn't installed"))
 
@@ -64,7 +64,7 @@ class Target:
         async with self._scraped:
             await self._scraped.wait_for(lambda: self.scrapes >= wanted)
 
-    async def until(self, condition: Callable[[], Any], seconds: float = 60) -> None:
+    async def until(self, condition: Callable[[], Any], seconds: float = 180) -> None:
         """Wait until something holds; it is looked at after each scrape."""
         async with asyncio.timeout(seconds):
             while not await condition():
