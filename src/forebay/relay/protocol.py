@@ -230,14 +230,19 @@ class Connection(asyncio.Protocol):
         if len(self._headers) > self._limits.headers_max or size > self._limits.header_bytes_max:
             self._refuse_head()
         elif self._wants_continue:
+            self._continue()
+
+    def _continue(self) -> None:
+        """Ask for the body that the client holds back, after the answers to what came before."""
+        if not self._replies:
             self._wants_continue = False
-            if not self._replies:  # an answer that is due would come after it
-                self._transport.write(_CONTINUE)
+            self._transport.write(_CONTINUE)
 
     def on_body(self, body: bytes) -> None:
         """A part of the body."""
         if self._is_over:
             return
+        self._wants_continue = False
         self._body.append(body)
         self._size += len(body)
         self._host.pending_bytes += len(body)
@@ -263,6 +268,7 @@ class Connection(asyncio.Protocol):
         reply = Reply(self, self._size, keeps_alive=parser.should_keep_alive())
         self._replies.append(reply)
         self._began_at = None
+        self._wants_continue = False
         self._clear()
         if not reply.keeps_alive:
             self._is_over = True  # whatever comes behind it is not for us
@@ -287,6 +293,8 @@ class Connection(asyncio.Protocol):
                 self._transport.write(head + b"\r\n" + _CLOSE + b"\r\n" + body)
                 self._close()
         self._touched_at = self._loop.time()
+        if self._wants_continue and not self._in_head and not self._is_over:
+            self._continue()
         if not self._is_reading:
             self._read_on()
 

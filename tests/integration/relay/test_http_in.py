@@ -80,6 +80,32 @@ async def test_an_expectation_is_met() -> None:
         assert (request.body, request.headers) == (b"abc", ())
 
 
+async def test_an_expectation_is_met_after_the_answer_to_the_request_before() -> None:
+    async with a_relay() as rig, await rig.client() as client:
+        client.send(
+            post(b"first"), post(b"", "/", "Expect: 100-continue").replace(b"Length: 0", b"Length: 3")
+        )
+        assert (await client.answer())[0] == 202
+        assert (await client.reader.readuntil(b"\r\n\r\n")).startswith(b"HTTP/1.1 100")
+        client.send(b"abc")
+        assert (await client.answer())[0] == 202
+        assert len(await rig.destination.until(2)) == 2
+
+
+async def test_bodies_in_hand_are_bounded_and_forgotten_with_their_answers() -> None:
+    limits = RelayLimits(body_bytes_max=2048, pending_bytes_max=2048)
+    async with a_relay(limits=limits) as rig, await rig.client() as first, await rig.client() as second:
+        first.send(post(b"x" * 2000)[:-100])
+        await first.writer.drain()
+        while rig.relay.pending_bytes < 1900:
+            await asyncio.to_thread(lambda: None)
+        second.send(post(b"y" * 1000))
+        assert (await second.answer())[0] == 503
+        first.send(b"x" * 100)
+        assert (await first.answer())[0] == 202
+        assert rig.relay.pending_bytes == 0
+
+
 async def test_an_expectation_of_too_much_is_refused_before_the_body() -> None:
     async with a_relay(limits=SMALL) as rig, await rig.client() as client:
         client.send(post(b"", "/", "Expect: 100-continue").replace(b"Length: 0", b"Length: 9999"))

@@ -311,6 +311,7 @@ async def test_a_stop_at_its_deadline_gives_back_what_is_under_way(mode: dict[st
         await rig.delivery.stop(asyncio.get_running_loop().time())
         assert rig.queue.size == 30
         assert rig.queue._window.leased == rig.destination.under_way == 0
+        assert rig.delivery.admission.in_flight == 0
 
 
 async def test_adaptive_workers_grow_with_the_work_and_shrink_without(
@@ -397,3 +398,13 @@ async def test_an_ordered_backlog_larger_than_the_window_is_delivered() -> None:
         await rig.push(*(b"%d" % number for number in range(100)))
         await rig.empty()
         assert rig.bodies == [b"%d" % number for number in range(100)]
+
+
+async def test_the_first_in_line_tries_again_as_soon_as_the_breaker_would() -> None:
+    breaker = BreakerSettings(reset_timeout=0.5)
+    async with a_delivery(order="strict", retry_interval=100.0, circuit_breaker=breaker) as rig:
+        rig.destination.answer = lambda _: of_status(503)
+        await rig.push(b"a")
+        await rig.destination.until(1)
+        await rig.queue._next_round()
+        assert rig.delivery.counts.backoff_seconds == 0.5

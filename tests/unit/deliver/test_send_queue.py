@@ -8,6 +8,8 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.deliver import memory_queue, send_queue
+from forebay.deliver.backing import MemoryBacking
+from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
 from forebay.deliver.memory_queue import MemoryQueue
 from forebay.model import ForebayError, Full, Rejected, TooLarge, Unavailable
@@ -363,6 +365,17 @@ async def test_an_entry_whose_letter_cant_be_kept_stays() -> None:
         while rig.queue.size:
             await rig.queue._next_round()
         assert rig.queue.dead_count == 1
+
+
+@pytest.mark.parametrize("limits", [{"size_max": 3}, {"bytes_max": 35}])
+def test_dead_letters_are_bounded_and_the_newest_stay(limits: dict[str, int]) -> None:
+    backing = MemoryBacking(lambda: 0)
+    letters = DeadLetters(backing, **limits)
+    for number in range(10):
+        letters.add([b"%010d" % number])
+    assert letters.count == 3
+    assert letters.dropped == 7
+    assert [int(record.data) for record in backing._records.values()] == [7, 8, 9]
 
 
 async def test_a_closed_queue_takes_nothing() -> None:
