@@ -7,9 +7,9 @@ number match; after damage the next record is found by its mark, and counts only
 """
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from struct import Struct
-from typing import Final
+from typing import Final, cast
 from zlib import crc32
 
 import cramjam
@@ -32,7 +32,7 @@ _FRONT: Final = Struct("<II")
 RECORD_BYTES: Final = _RECORD.size
 _WINDOW_BYTES: Final = 1 << 20
 
-_compress: Final = cramjam.snappy.compress_raw
+_compress = cast("Callable[[bytes], Buffer]", cramjam.snappy.compress_raw)
 _expand: Final = cramjam.snappy.decompress_raw
 
 
@@ -80,12 +80,11 @@ class NativeLayout:
         """Compress blocks, where that makes them smaller."""
         if not self._compresses:
             return [(len(data), data) for data in datas]
-        result: list[tuple[int, Buffer]] = []
-        for data in datas:
-            packed = _compress(data)
-            size = len(packed)
-            result.append((size | SNAPPY, memoryview(packed)) if size < len(data) else (len(data), data))
-        return result
+        packed: list[Buffer] = list(map(_compress, datas))
+        return [
+            (size | SNAPPY, small) if size < len(data) else (len(data), data)
+            for size, small, data in zip(map(len, packed), packed, datas, strict=True)
+        ]
 
     def frame(
         self, records: Sequence[Record], packed: Sequence[tuple[int, Buffer]], at: int, chunk: int,

@@ -10,8 +10,8 @@ which it lies is safe. Syncs happen outside the lock, so that nobody who reads w
 
 import threading
 from bisect import bisect_right
-from collections.abc import Callable, Iterable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from itertools import accumulate, repeat
 from typing import Final, Self
 
@@ -68,7 +68,8 @@ class FastQueue:
         self._safe = recovered.end
         self._safe_bytes = recovered.bytes_before
         self._lock = threading.RLock()
-        self._sync_lock = threading.Lock()
+        self._turn = threading.Condition(self._lock)
+        self._is_syncing = False
         self._withdrawals = 0
         self._withdrawn_by: OSError | None = None
         self._is_closed = False
@@ -268,16 +269,38 @@ class FastQueue:
 
     def _commit(self, end: int, withdrawals: int) -> None:
         """Return when all before `end` is safe; whoever comes first syncs for all who wait."""
-        with self._sync_lock:
-            with self._lock:
-                if self._withdrawals != withdrawals:
-                    raise self._withdrawn_error()
-                if self._safe >= end:
-                    return
+        with self._turn:
+            while self._withdrawals == withdrawals and self._safe < end and self._is_syncing:
+                self._turn.wait()
+            if self._withdrawals != withdrawals:
+                raise self._withdrawn_error()
+            if self._safe >= end:
+                return
+            self._is_syncing = True
+        try:
             self._sync()
+        finally:
+            self._end_turn()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Be the only one who syncs."""
+        with self._turn:
+            while self._is_syncing:
+                self._turn.wait()
+            self._is_syncing = True
+        try:
+            yield
+        finally:
+            self._end_turn()
+
+    def _end_turn(self) -> None:
+        with self._turn:
+            self._is_syncing = False
+            self._turn.notify_all()
 
     def _sync(self) -> bool:
-        """Make safe what is written; the caller holds `_sync_lock`. False where files had to be given up."""
+        """Make safe what is written, in a turn of its own; False where files had to be given up."""
         with self._lock:
             files, place, size = self._writer.unsynced(), self._writer.place, self._writer.bytes_before
         try:
@@ -471,7 +494,7 @@ class FastQueue:
 
     def sync(self) -> None:
         """Write what is in memory alone, make everything safe, and write the meta."""
-        with self._sync_lock:
+        with self._alone():
             self._sync_meta(flushes=True)
 
     def tick(self, now: float) -> None:
@@ -483,7 +506,7 @@ class FastQueue:
             self._push_at, self._seen_next = now, self._next
         is_stale = now - self._push_at >= self._settings.stale_flush
         if now - self._meta_at >= self._settings.meta_sync_interval or now < self._meta_at:
-            with self._sync_lock:
+            with self._alone():
                 self._sync_meta(flushes=is_stale or self._settings.durability == "interval")
             self._meta_at = now
 
@@ -562,7 +585,7 @@ class FastQueue:
 
     def close(self) -> None:
         """Write everything and let go of the folder, also where that fails; twice is fine."""
-        with self._sync_lock:
+        with self._alone():
             if self._is_closed:
                 return
             try:
