@@ -21,6 +21,7 @@ from forebay.app.commands import (
     dead,
     destinations,
     doctor,
+    fastqueue,
     groups,
     inbox,
     keys,
@@ -296,6 +297,21 @@ COMMANDS: tuple[Command, ...] = (
             Command("create", "make a key, and print it once", keys.create, keys.declare_create),
             Command("list", "print all keys, without their secrets", keys.show, keys.declare_list),
             Command("revoke", "make a key invalid within a second", keys.revoke, keys.declare_revoke),
+        ),
+    ),
+    Command(
+        "fastqueue",
+        "look at, mend and import the folder of a relay's queue",
+        verbs=(
+            Command("inspect", "what it holds", fastqueue.inspect_folder, fastqueue.declare_folder),
+            Command("verify", "read it all", fastqueue.verify_folder, fastqueue.declare_folder),
+            Command("repair", "set aside damage", fastqueue.repair_folder, fastqueue.declare_folder),
+            Command(
+                "import",
+                "copy a queue's blocks into another, also those of metrics-governor",
+                fastqueue.import_folder,
+                fastqueue.declare_import,
+            ),
         ),
     ),
     Command(

@@ -29,11 +29,9 @@ class Chunk:
         self._offsets = array("Q")
 
     def mark(self, sequence: int, offset: int) -> None:
-        """Remember where a record begins."""
+        """Remember where a record begins, or damage before it that has no number of its own."""
         at = bisect_right(self._sequences, sequence)
-        if at and self._sequences[at - 1] == sequence:
-            self._offsets[at - 1] = offset
-        else:
+        if not at or self._sequences[at - 1] != sequence:
             self._sequences.insert(at, sequence)
             self._offsets.insert(at, offset)
 

@@ -139,16 +139,19 @@ class GovernorLayout:
         word = file.read_at(start, RECORD_BYTES) if start >= 0 else b""
         if len(word) == RECORD_BYTES and not self.word_fault(number := _WORD.unpack(word)[0]):
             after = start + RECORD_BYTES + (number & LENGTH_MASK)
-            if after <= stop and self._leads(file, after, stop, set()):
+            if after <= stop and self.leads(file, after, stop):
                 return Place(chunk, after, sequence + 1) if after < stop else None
         tried: set[int] = set()
         for at in _likely(file, start + 1, stop):
-            if self._leads(file, at, stop, tried, checks=True):
+            if self.leads(file, at, stop, tried, checks=True):
                 return Place(chunk, at, sequence)
         return None
 
-    def _leads(self, file: File, at: int, stop: int, tried: set[int], *, checks: bool = False) -> bool:
+    def leads(
+        self, file: File, at: int, stop: int, tried: set[int] | None = None, *, checks: bool = False
+    ) -> bool:
         """Whether blocks follow each other from here to the end; with `checks` they must be sound."""
+        tried = set() if tried is None else tried
         while at < stop and at not in tried:
             tried.add(at)
             front = file.read_at(at, RECORD_BYTES)

@@ -123,9 +123,12 @@ class _Recovery:
         inside = offset - one.chunk.number
         if inside > one.size:
             return False  # in the gap between two chunks: nothing begins there
-        found = scan(self._layout, one.file, one.chunk, Place(one.chunk.number, 0, 0), inside)
-        one.chunk.cut(0, 0)
-        return found.tail is None and found.stop == inside
+        # Numbers are given later, from the offset on: a chunk of its own takes the marks of this reading.
+        tried = Chunk(one.chunk.number, one.chunk.name, first=0, start=0, end=0, stop=0)
+        found = scan(self._layout, one.file, tried, Place(tried.number, 0, 0), inside)
+        if found.tail is not None:
+            return self._layout.leads(one.file, found.stop, inside)
+        return found.stop == inside
 
     def _count(self, one: _Seen, offset: int, recovered: Recovered) -> None:
         """Number the records of a chunk from where reading goes on."""

@@ -19,7 +19,8 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     """The head of a chunk.
 
     `previous_end` is the sequence number at which the chunk before it ends, whatever else that holds, and
-    `bytes_before` counts the uncompressed bytes of all records that were ever written before it.
+    `bytes_before` counts the uncompressed bytes of all records that were ever written before it. All chunks
+    of a queue and its meta have the same `identity`.
     """
 
     number: int
@@ -27,6 +28,7 @@ class Head(msgspec.Struct, frozen=True, gc=False):
     previous_end: int
     bytes_before: int
     chunk_size: int
+    identity: int = 0
 
 
 class Framed(msgspec.Struct, frozen=True, gc=False):

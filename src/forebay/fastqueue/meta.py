@@ -38,6 +38,7 @@ class Meta(msgspec.Struct, frozen=True, kw_only=True):
 
     name: Literal["fastqueue"] = "fastqueue"
     version: Literal[3] = VERSION
+    identity: int
     cursor: int
     near: Mark
     end: Mark

@@ -61,7 +61,7 @@ class NativeLayout:
     def head(self, head: Head) -> bytes:
         """The first bytes of a chunk."""
         fields = _HEAD.pack(
-            _HEAD_MAGIC, _VERSION, HEAD_BYTES, 0,
+            _HEAD_MAGIC, _VERSION, HEAD_BYTES, head.identity,
             head.number, head.first, head.previous_end, head.bytes_before, head.chunk_size, 0,
         )  # fmt: skip
         return fields + _SUM.pack(crc32(fields))
@@ -70,8 +70,8 @@ class NativeLayout:
         """Read a head; None where it isn't one of this chunk."""
         if len(data) < HEAD_BYTES or _SUM.unpack_from(data, _HEAD.size)[0] != crc32(data[: _HEAD.size]):
             return None
-        magic, version, size, _, *numbers, _ = _HEAD.unpack_from(data)
-        head = Head(*numbers)
+        magic, version, size, identity, said, first, end, before, chunk_size, _ = _HEAD.unpack_from(data)
+        head = Head(said, first, end, before, chunk_size, identity)
         if (magic, version, size, head.number) != (_HEAD_MAGIC, _VERSION, HEAD_BYTES, number):
             return None
         return head

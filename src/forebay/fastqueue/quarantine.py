@@ -22,9 +22,10 @@ _COPY_BYTES: Final = 1 << 20
 
 
 class Quarantine:
-    """Copies damage out of chunks, and tells `report` of each piece."""
+    """Copies damage out of chunks, and tells `report` of each piece; without `changes` it only tells."""
 
-    def __init__(self, disk: Disk, report: Callable[[Damage], None] | None) -> None:
+    def __init__(self, disk: Disk, report: Callable[[Damage], None] | None, *, changes: bool = True) -> None:
+        self._changes = changes
         self._disk = disk
         self._report = report
         self._pieces: dict[int, int] = {}
@@ -44,17 +45,20 @@ class Quarantine:
             return
         self._known.add((damage.file, damage.offset))
         pieces = self._pieces[chunk.number] = self._pieces.get(chunk.number, 0) + 1
-        copied = None
-        if not damage.size:
+        copied, is_fresh = None, True
+        if not self._changes:
+            chunk.is_kept = True
+        elif not damage.size:
             pass
         elif pieces <= _PIECES_MAX:
             try:
-                copied = self._copy(file, damage)
+                copied, is_fresh = self._copy(file, damage)
             except OSError:
                 chunk.is_kept = True
         else:
             chunk.is_kept = True
-        self.tell(msgspec.structs.replace(damage, quarantined=copied))
+        if is_fresh:
+            self.tell(msgspec.structs.replace(damage, quarantined=copied))
 
     def remove(self, chunk: Chunk) -> None:
         """Delete a chunk that is done with, or set it aside; one that is gone is fine."""
@@ -69,17 +73,19 @@ class Quarantine:
             self._pieces.pop(chunk.number, None)
             self._known = {known for known in self._known if known[0] != chunk.name}
 
-    def _copy(self, file: File, damage: Damage) -> str:
+    def _copy(self, file: File, damage: Damage) -> tuple[str, bool]:
+        """The name of the copy, and whether it is a new one."""
         stem = f"{damage.file}-{damage.offset:016x}"
         self._disk.make_folder(QUARANTINE)
         name = f"{QUARANTINE}/{stem}.bad"
         there = set(self._disk.list(QUARANTINE))
         # The reason is written last: without it the copy may be half of one, from before a crash.
-        if f"{stem}.json" not in there:
-            self._write(name, file, damage, fresh=f"{stem}.bad" not in there)
-            reason = msgspec.json.encode(msgspec.structs.replace(damage, quarantined=name))
-            self._write_reason(f"{QUARANTINE}/{stem}.json", msgspec.json.format(reason, indent=2))
-        return name
+        if f"{stem}.json" in there:
+            return name, False
+        self._write(name, file, damage, fresh=f"{stem}.bad" not in there)
+        reason = msgspec.json.encode(msgspec.structs.replace(damage, quarantined=name))
+        self._write_reason(f"{QUARANTINE}/{stem}.json", msgspec.json.format(reason, indent=2))
+        return name, True
 
     def _write(self, name: str, source: File, damage: Damage, *, fresh: bool) -> None:
         target = self._disk.open(name, create=fresh)

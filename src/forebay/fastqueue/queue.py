@@ -55,13 +55,14 @@ class FastQueue:
         self._chunks = recovered.chunks
         self._writer = Writer(
             disk, layout, settings, self._chunks, end=recovered.end, bytes_before=recovered.bytes_before,
-            next_number=recovered.next_number, chunk_size=recovered.chunk_size,
+            next_number=recovered.next_number, chunk_size=recovered.chunk_size, identity=recovered.identity,
         )  # fmt: skip
         self._reader = Reader(disk, layout, self._chunks, quarantine)
         self._window = Window(recovered.cursor, recovered.acked)
         self._channel = Channel(
             recovered.end, blocks_max=settings.inmemory_blocks, bytes_max=settings.inmemory_bytes
         )
+        self._identity = recovered.identity
         self._position = self._window.cursor
         self._high = self._position
         self._next = recovered.end
@@ -539,6 +540,7 @@ class FastQueue:
         place = self._writer.place
         near = self._near(chunk) if chunk else place
         return Meta(
+            identity=self._identity,
             cursor=window.cursor,
             near=Mark(near.sequence, near.chunk, near.offset),
             end=Mark(end, place.chunk, place.offset),

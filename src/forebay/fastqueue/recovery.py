@@ -4,6 +4,7 @@ Invariants: nothing is deleted or changed; a chunk is read whole only where the 
 one and the meta don't say what it holds; after a crash only what was written since the last meta is read.
 """
 
+import secrets
 from itertools import pairwise
 from typing import Final
 
@@ -31,6 +32,7 @@ class Recovered(msgspec.Struct, kw_only=True):
     bytes_before: int = 0
     next_number: int = 0
     chunk_size: int = 0
+    identity: int = 0
     acked: list[tuple[int, int]] = []
     is_clean: bool = True
 
@@ -76,7 +78,7 @@ def scan(layout: Layout, file: File, chunk: Chunk, place: Place, size: int, *, b
             found.needed = parsed.needed
             break
         data, base, at = b"", after.offset, 0
-        found.end = after.sequence
+        found.end, found.stop = after.sequence, after.offset
     return found
 
 
@@ -117,7 +119,9 @@ class _Recovery:
         seen = self._open_all()
         try:
             self._check_meta(seen)
-            return self._recovered(seen)
+            recovered = self._recovered(seen)
+            recovered.identity = self._identity(seen)
+            return recovered
         finally:
             for one in seen:
                 one.file.close()
@@ -135,7 +139,10 @@ class _Recovery:
 
     def _check_meta(self, seen: list[_Seen]) -> None:
         """Use the meta only if the record that it says is near the cursor is there."""
-        meta = self._meta
+        meta, identity = self._meta, self._identity(seen)
+        if meta is not None and meta.identity != identity:
+            self._report_meta("it belongs to other chunks")
+            self._meta = meta = None
         if meta is None or meta.near.sequence >= meta.end.sequence:
             return
         for one in seen:
@@ -158,6 +165,13 @@ class _Recovery:
             chunk = Chunk(number, names[number], first=0, start=size, end=0, stop=file.size())
             seen.append(_Seen(chunk, file, chunk.stop, head))
         return seen
+
+    def _identity(self, seen: list[_Seen]) -> int:
+        """What the chunks of this queue have in common; a new one for a new queue."""
+        known = [one.head.identity for one in reversed(seen) if one.head]
+        if known or self._meta:
+            return known[0] if known else self._meta.identity if self._meta else 0
+        return secrets.randbits(32)
 
     def _recovered(self, seen: list[_Seen]) -> Recovered:
         meta = self._meta

@@ -23,7 +23,7 @@ class Writer:
 
     def __init__(
         self, disk: Disk, layout: Layout, settings: FastQueueSettings, chunks: Chunks,
-        *, end: int, bytes_before: int, next_number: int, chunk_size: int,
+        *, end: int, bytes_before: int, next_number: int, chunk_size: int, identity: int,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._layout = layout
@@ -31,6 +31,7 @@ class Writer:
         self._chunk_size = chunk_size
         self._chunks = chunks
         self._next_number = next_number
+        self._identity = identity
         self._file: File | None = None
         self._unsynced: list[tuple[Chunk, File]] = []
         self._safe: tuple[int, int] = (-1, 0)
@@ -79,7 +80,7 @@ class Writer:
                 enough=self._buffer_bytes, room=self._chunk_size - chunk.stop,
             )  # fmt: skip
             if not framed.count:
-                assert chunk.stop > chunk.start, "a block is larger than a chunk"
+                assert chunk.stop > self._layout.head_bytes, "a block is larger than a chunk"
                 self.retire()
                 continue
             assert self._file is not None
@@ -102,7 +103,7 @@ class Writer:
         self._unsynced.append((chunk, file))
         self._file = file
         if size:
-            head = Head(number, first, self.end, self.bytes_before, self._chunk_size)
+            head = Head(number, first, self.end, self.bytes_before, self._chunk_size, self._identity)
             file.append(self._layout.head(head))
         self._disk.sync_folder()
         self.rotations += 1

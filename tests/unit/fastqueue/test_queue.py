@@ -190,6 +190,22 @@ def test_what_was_handed_out_comes_again_after_unread_but_for_what_is_done(durab
     assert [record.sequence for record in queue.read(9, ALL)] == [1, 2, 4, 5]
 
 
+@each_format
+@pytest.mark.parametrize("done", range(13))
+def test_a_restart_goes_on_at_the_cursor(layout: FormatName, done: int) -> None:
+    disk = SimulatedDisk()
+    queue = opened(disk, format=layout, chunk_size=200)
+    queue.push(blocks(12))
+    queue.ack([record.sequence for record in queue.read(done, ALL)])
+    for _ in range(2):
+        queue.close()
+        reports: list[Damage] = []
+        queue = opened(disk, reports, format=layout, chunk_size=200)
+        assert (queue.entry_count, queue.total_bytes, reports) == (12 - done, 20 * (12 - done), [])
+    queue.push([b"more"])
+    assert drain(queue, 5) == [*blocks(12)[done:], b"more"]
+
+
 def test_a_restart_repeats_what_is_not_acknowledged_alone() -> None:
     disk = SimulatedDisk()
     queue = opened(disk)

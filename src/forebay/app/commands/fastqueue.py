@@ -1,0 +1,215 @@
+"""`forebay fastqueue`: inspect, verify, repair, import; the folder of a relay's queue, or metrics-governor's.
+
+Invariants: `inspect` and `verify` change nothing and need no lock, so they work beside a running relay;
+`import` leaves the folder that it reads as it is.
+"""
+
+import argparse
+import os
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from itertools import islice
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from forebay.app.commands.meter import Meter, shown
+from forebay.app.commands.opened import declare_text
+from forebay.app.commands.output import age_text, print_fields, print_json, print_line, print_table, warn
+from forebay.disk import RealDisk
+from forebay.fastqueue.faults import error_of
+from forebay.fastqueue.inspection import Folder, State, format_name, repair, verify
+from forebay.fastqueue.queue import FastQueue
+from forebay.fastqueue.record import Damage
+from forebay.fastqueue.settings import FastQueueSettings
+from forebay.model import Rejected, SystemClock
+from forebay.model.quantity import format_bytes
+
+__all__ = [
+    "declare_folder",
+    "declare_import",
+    "import_folder",
+    "inspect_folder",
+    "repair_folder",
+    "verify_folder",
+]
+
+SHOWN_MAX: Final = 20
+"""Damage that people are shown piece by piece."""
+_BATCH: Final = 1000
+
+
+def declare_folder(parser: argparse.ArgumentParser) -> None:
+    """The arguments of every verb."""
+    parser.add_argument("folder", metavar="DIR", help="the queue's folder, such as queue/prometheus")
+    parser.add_argument(
+        "--compression", choices=("snappy", "none"), default="snappy",
+        help="of metrics-governor's files: with none, eight zeros are an empty block (default: %(default)s)",
+    )  # fmt: skip
+    declare_text(parser)
+
+
+def declare_import(parser: argparse.ArgumentParser) -> None:
+    """The arguments of `import`."""
+    declare_folder(parser)
+    parser.add_argument("--to", metavar="DIR", required=True, help="the folder of the queue to fill")
+    parser.add_argument("--append", action="store_true", help="also to a queue that holds blocks already")
+
+
+def inspect_folder(arguments: argparse.Namespace) -> int:
+    """Print what a folder holds, by its heads and its meta."""
+    with _named(arguments.folder):
+        state = _opened(arguments).state()
+    if arguments.json:
+        print_json(msgspec.to_builtins(state))
+        return 0
+    _print_state(state)
+    _print_damages(state.damages)
+    return 0
+
+
+def _print_state(state: State) -> None:
+    rows = [(one.file, one.bytes, one.first, one.end, one.waiting) for one in state.chunks]
+    if rows:
+        print_table(["chunk", "bytes", "first", "end", "waiting"], rows)
+    now, oldest = SystemClock().now(), state.oldest_enqueued_at_us
+    print_fields(
+        {
+            "format": state.format,
+            "blocks": f"{state.entry_count:,}",
+            "bytes": f"{state.total_bytes:,}",
+            "on disk": f"{state.disk_bytes:,}",
+            "oldest": "" if oldest is None else age_text(max(0, now - oldest) / 1_000_000),
+            "set aside": f"{state.quarantined:,}",
+        }
+    )
+
+
+def verify_folder(arguments: argparse.Namespace) -> int:
+    """Read every block; exit status 1 when something is damaged."""
+    with _named(arguments.folder):
+        folder = _opened(arguments)
+        meter = Meter("verify", folder.disk_bytes, "bytes")
+        with shown(meter):
+            found = verify(folder, meter.add)
+    if arguments.json:
+        print_json({**msgspec.to_builtins(found), "sound": found.is_sound})
+    else:
+        _print_damages(found.damages)
+        held = f"{found.blocks:,} blocks, {found.bytes:,} bytes"
+        advice = f"`forebay fastqueue repair {arguments.folder}` sets aside what can't be read"
+        warn(
+            f"{held}: all is sound" if found.is_sound else f"{held}: {len(found.damages):,} damaged; {advice}"
+        )
+    return 0 if found.is_sound else 1
+
+
+def repair_folder(arguments: argparse.Namespace) -> int:
+    """Set aside what can't be read."""
+    disk = _disk(arguments.folder)
+    with _named(arguments.folder):
+        total = _opened(arguments).recovered.total_bytes
+        meter = Meter("repair", total, "bytes")
+        name = format_name(disk) or "native"
+        with shown(meter):
+            damages = repair(disk, name, arguments.compression, SystemClock().now, meter.add)
+    if arguments.json:
+        print_json({"damages": msgspec.to_builtins(damages)})
+        return 0
+    _print_damages(damages)
+    if not damages:
+        warn("there was nothing to repair")
+    elif any(damage.quarantined for damage in damages):
+        warn(f"what was set aside is in {disk.folder / 'quarantine'}: *.bad has the bytes, *.json says why")
+    return 0
+
+
+def import_folder(arguments: argparse.Namespace) -> int:
+    """Copy all blocks that aren't delivered into another queue, in order."""
+    if os.path.realpath(arguments.folder) == os.path.realpath(arguments.to):
+        raise Rejected("a folder can't be imported into itself", hint="give another folder with --to")
+    with _named(arguments.folder):
+        folder = _opened(arguments)
+        count = _copy(folder, arguments)
+    damages = folder.damages
+    if arguments.json:
+        print_json({"blocks": count, "damages": msgspec.to_builtins(damages)})
+        return 0
+    _print_damages(damages)
+    warn(f"{count:,} blocks are in {arguments.to}; {arguments.folder} is as it was")
+    return 0
+
+
+def _copy(folder: Folder, arguments: argparse.Namespace) -> int:
+    target = FastQueue.open(
+        RealDisk(Path(arguments.to), use="FastQueue"), FastQueueSettings(), clock=SystemClock().now
+    )
+    try:
+        if target.entry_count and not arguments.append:
+            text = f"{arguments.to} holds {target.entry_count:,} blocks already"
+            raise Rejected(text, hint="give an empty folder, or add to it with --append")
+        meter = Meter("import", folder.disk_bytes, "bytes")
+        records = folder.records(meter.add)
+        count = 0
+        with shown(meter):
+            while batch := [record.data for record in islice(records, _BATCH)]:
+                count += len(target.push(batch))
+        return count
+    finally:
+        target.close()
+
+
+def _disk(name: str) -> RealDisk:
+    return RealDisk(Path(name), use="FastQueue")
+
+
+def _opened(arguments: argparse.Namespace) -> Folder:
+    """The folder; whatever is wrong with it is said."""
+    name: str = arguments.folder
+    if not Path(name).is_dir():
+        text = f"{name} isn't a folder" if Path(name).exists() else f"there is no folder {name}"
+        raise Rejected(text, hint="name the folder that the queue's files are in")
+    disk = _disk(name)
+    found = format_name(disk)
+    if found is None:
+        raise Rejected(
+            f"{name} isn't a FastQueue: no file in it is one of a queue's", hint=_nearby(Path(name))
+        )
+    return Folder(disk, found, arguments.compression)
+
+
+def _nearby(folder: Path) -> str:
+    below = [one for one in sorted(folder.iterdir()) if one.is_dir() and format_name(RealDisk(one))]
+    return f"did you mean {below[0]}?" if below else "a relay has a folder for each destination in its `path`"
+
+
+@contextmanager
+def _named(folder: str) -> Iterator[None]:
+    """Say which folder could not be read."""
+    try:
+        yield
+    except OSError as error:
+        raise error_of(error, f"read in {folder}") from error
+
+
+def _print_damages(damages: Sequence[Damage]) -> None:
+    for damage in damages[:SHOWN_MAX]:
+        print_line(damage_text(damage))
+    if len(damages) > SHOWN_MAX:
+        print_line(f"and {len(damages) - SHOWN_MAX:,} more: see `--json`")
+
+
+def damage_text(damage: Damage) -> str:
+    """A piece of damage in one line."""
+    extent = f" {format_bytes(damage.size)} at {damage.offset:,}" if damage.size else ""
+    lost = _lost(damage)
+    return f"{damage.file}:{extent} {damage.kind}: {damage.reason}{lost}"
+
+
+def _lost(damage: Damage) -> str:
+    if damage.first is None:
+        return ""
+    if damage.last is None or damage.last == damage.first:
+        return f" (block {damage.first:,})"
+    return f" (blocks {damage.first:,} to {damage.last:,})"
