@@ -1,8 +1,8 @@
 """Benchmark of deliveries: `python -m benchmarks.deliver`, or `make bench-deliver`.
 
 It prints a table, and ends with one line of JSON that has all figures. The exit status is 1 when a required
-figure falls short. A rate is the median over rounds, FastQueue's the best of them; a ratio is the median of the
-ratios of the rounds.
+figure falls short. A rate is the median over rounds, FastQueue's the best of them; a ratio is the median of
+the ratios of the rounds.
 """
 
 import sys

@@ -3,7 +3,9 @@
 Invariants: it holds records with consecutive sequence numbers, from `start` to the last one that was pushed.
 """
 
+from bisect import bisect_right
 from collections.abc import Sequence
+from itertools import accumulate
 
 from forebay.fastqueue.record import Record
 
@@ -39,6 +41,14 @@ class Channel:
     def slice(self, first: int, end: int) -> list[Record]:
         """The records from `first` up to `end`, not including it."""
         return self._records[first - self.start : end - self.start]
+
+    def within(self, first: int, end: int, bytes_max: int, *, least: int) -> list[Record]:
+        """The first of those records that have no more than so many bytes; at least `least`."""
+        records = self.slice(first, end)
+        sizes = [len(record.data) for record in records]
+        if sum(sizes) <= bytes_max:
+            return records
+        return records[: max(least, bisect_right(list(accumulate(sizes)), bytes_max))]
 
     def drop_before(self, sequence: int) -> None:
         """Forget the records before a number; beyond the end, those that come begin there."""

@@ -9,31 +9,29 @@ which it lies is safe. Syncs happen outside the lock, so that nobody who reads w
 """
 
 import threading
-from bisect import bisect_right
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
-from itertools import accumulate, repeat
+from itertools import repeat
 from typing import Final, Self
 
 from forebay.disk import Disk, Lock, is_full
+from forebay.fastqueue.admission import check_room, checked_blocks
 from forebay.fastqueue.channel import Channel
-from forebay.fastqueue.chunk import Chunk
-from forebay.fastqueue.faults import closed_error, count_error, error_of, size_error, unread_error
+from forebay.fastqueue.faults import closed_error, error_of, unread_error
 from forebay.fastqueue.formats import Format, Held, format_of
 from forebay.fastqueue.layout import Buffer
-from forebay.fastqueue.meta import RANGES_MAX, Mark, Meta, write_file
+from forebay.fastqueue.meta import Meta, write_file
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.reader import Found, Reader
 from forebay.fastqueue.record import Damage, Place, Record
-from forebay.fastqueue.recovery import Recovered, scan
+from forebay.fastqueue.recovery import Recovered
 from forebay.fastqueue.settings import FastQueueSettings, largest_block
+from forebay.fastqueue.snapshot import Snapshots
 from forebay.fastqueue.window import Window
 from forebay.fastqueue.writer import Writer
-from forebay.model import Rejected, TooLarge, Unavailable
-from forebay.model.quantity import format_bytes
+from forebay.model import Unavailable
 
 _NEVER: Final = float("-inf")
-_BYTES: Final[tuple[type, ...]] = (bytes, bytearray, memoryview)
 
 
 class FastQueue:
@@ -62,7 +60,10 @@ class FastQueue:
         self._channel = Channel(
             recovered.end, blocks_max=settings.inmemory_blocks, bytes_max=settings.inmemory_bytes
         )
-        self._identity = recovered.identity
+        self._snapshots = Snapshots(
+            disk, chosen, recovered.identity,
+            window=self._window, writer=self._writer, chunks=self._chunks, channel=self._channel,
+        )  # fmt: skip
         self._position = self._window.cursor
         self._high = self._position
         self._next = recovered.end
@@ -173,6 +174,10 @@ class FastQueue:
             return self._oldest[1] or None
 
     @property
+    def _held(self) -> Held:
+        return Held(self.entry_count, self.total_bytes)
+
+    @property
     def _readable(self) -> int:
         """The number after the last record that may be handed out."""
         return self._safe if self._is_always else self._next
@@ -184,11 +189,11 @@ class FastQueue:
 
         Raise `TooLarge` or `Rejected` for a block that can't be taken, `Full` where there is no room for all.
         """
-        datas, size = self._checked(datas)
+        datas, size = checked_blocks(datas, self._block_bytes_max)
         packed = self._layout.pack(datas) if self._is_always else None
         with self._lock:
             self._check_open()
-            self._check_room(len(datas), size)
+            check_room(self._settings, self.entry_count + len(datas), self.total_bytes + size)
             first = self._next
             records = list(map(Record, range(first, first + len(datas)), repeat(self._clock()), datas))
             if records:
@@ -198,34 +203,9 @@ class FastQueue:
             self._commit(end, withdrawals)
         return range(first, end)
 
-    def _checked(self, datas: Sequence[bytes]) -> tuple[Sequence[bytes], int]:
-        if not set(map(type, datas)) <= {bytes}:
-            for index, data in enumerate(datas):
-                if not isinstance(data, _BYTES):
-                    text = f"block {index} is {type(data).__name__}, not bytes"
-                    raise Rejected(text, hint="encode it first")
-            # A copy: a buffer belongs to the caller, who may change it once this returns.
-            datas = [bytes(data) for data in datas]
-        sizes = list(map(len, datas))
-        if max(sizes, default=0) > self._block_bytes_max:
-            index = next(i for i, size in enumerate(sizes) if size > self._block_bytes_max)
-            limit = format_bytes(self._block_bytes_max)
-            raise TooLarge(
-                f"block {index} is {sizes[index]} bytes, over {limit}",
-                hint="split it, or raise block_bytes_max and chunk_size",
-            )
-        return datas, sum(sizes)
-
     def _check_open(self) -> None:
         if self._is_closed:
             raise closed_error()
-
-    def _check_room(self, count: int, size: int) -> None:
-        settings = self._settings
-        if settings.max_size is not None and self.entry_count + count > settings.max_size:
-            raise count_error(settings.max_size)
-        if settings.max_bytes is not None and self.total_bytes + size > settings.max_bytes:
-            raise size_error(settings.max_bytes)
 
     def _take(self, records: list[Record], size: int, packed: list[tuple[int, Buffer]] | None) -> None:
         """Put records into the channel, and on disk as the durability asks."""
@@ -424,7 +404,7 @@ class FastQueue:
             wanted, least = count - len(collected), 0 if collected else 1
             if position >= self._channel.start:
                 end = min(position + wanted, self._readable)
-                records = _within(self._channel.slice(position, end), left, least=least)
+                records = self._channel.within(position, end, left, least=least)
                 found = Found(position + len(records), records)
             else:
                 found = self._read_disk(position, wanted, left)
@@ -456,7 +436,7 @@ class FastQueue:
 
     def _note(self, position: int, found: Found) -> None:
         """Remember what was read, and that there is nothing under the numbers between."""
-        self._window.note(position, _sizes(found.records, position, found.next))
+        self._window.note(position, found.sizes(position))
         for gap in found.gaps:
             self._window.ack(gap)
         for lost in found.lost:
@@ -519,53 +499,19 @@ class FastQueue:
             with self._lock:
                 if flushes:
                     self._flush()
-                meta = self._snapshot()
+                meta = self._snapshots.take(self._held)
                 withdrawals = self._withdrawals
             if (self._settings.durability != "memory" or flushes) and not self._sync():
                 with self._lock:
-                    meta = self._snapshot()
+                    meta = self._snapshots.take(self._held)
             if meta != self._written_meta and withdrawals == self._withdrawals:
                 self._save(meta)
             self._delete(meta.cursor)
         except OSError as error:
             raise error_of(error, "written") from error
 
-    def _snapshot(self) -> Meta:
-        """The state as it will be on disk once it is synced."""
-        window, end = self._window, self._writer.end
-        pending = [record for record in self._channel.slice(max(end, self._channel.start), self._next)
-                   if window.is_open(record.sequence)]  # fmt: skip
-        ranges, size, left_out = window.acked_ranges(RANGES_MAX)
-        chunk = self._chunks.holding(window.cursor)
-        place = self._writer.place
-        near = self._near(chunk) if chunk else place
-        return Meta(
-            identity=self._identity,
-            cursor=window.cursor,
-            near=Mark(near.sequence, near.chunk, near.offset),
-            end=Mark(end, place.chunk, place.offset),
-            is_open=self._writer.is_open,
-            bytes_before=self._writer.bytes_before,
-            entry_count=self.entry_count - len(pending) + left_out[0],
-            total_bytes=self.total_bytes - sum(len(record.data) for record in pending) + left_out[1],
-            acked=ranges,
-            acked_bytes=size,
-        )
-
-    def _near(self, chunk: Chunk) -> Place:
-        """A place from which the record at the cursor is found; its own, if the format needs that."""
-        place, cursor = chunk.nearest(self._window.cursor), self._window.cursor
-        if not self._format.is_exact or place.sequence >= cursor:
-            return place
-        file = self._disk.open(chunk.name)
-        try:
-            found = scan(self._layout, file, chunk, place, chunk.stop, before=cursor)
-        finally:
-            file.close()
-        return Place(chunk.number, found.stop, cursor)
-
     def _save(self, meta: Meta) -> None:
-        data = self._format.encode(meta, Held(self.entry_count, self.total_bytes))
+        data = self._format.encode(meta, self._held)
         try:
             write_file(self._disk, data)
         except OSError as error:
@@ -599,21 +545,3 @@ class FastQueue:
                     self._writer.close()
                     with suppress(OSError):
                         self._folder_lock.close()
-
-
-def _within(records: list[Record], bytes_max: int, *, least: int) -> list[Record]:
-    """The first records that have no more than so many bytes; at least `least`."""
-    sizes = [len(record.data) for record in records]
-    if sum(sizes) <= bytes_max:
-        return records
-    return records[: max(least, bisect_right(list(accumulate(sizes)), bytes_max))]
-
-
-def _sizes(records: list[Record], first: int, end: int) -> list[int]:
-    """The sizes of records by their numbers, from `first` to `end`; 0 where there is none."""
-    if len(records) == end - first:
-        return [len(record.data) for record in records]
-    sizes = [0] * (end - first)
-    for record in records:
-        sizes[record.sequence - first] = len(record.data)
-    return sizes

@@ -30,6 +30,15 @@ class Found(msgspec.Struct, gc=False):
     lost: list[range] = []
     bytes: int = 0
 
+    def sizes(self, first: int) -> list[int]:
+        """The sizes of records by their numbers, from `first` on; 0 where there is none."""
+        if len(self.records) == self.next - first:
+            return [len(record.data) for record in self.records]
+        sizes = [0] * (self.next - first)
+        for record in self.records:
+            sizes[record.sequence - first] = len(record.data)
+        return sizes
+
 
 class Reader:
     """Reads on from where it is, if that is where it is asked to."""

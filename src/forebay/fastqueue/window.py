@@ -90,14 +90,6 @@ class Window:
                 self._start = 0
         return count > 0
 
-    def skip_to(self, cursor: int) -> None:
-        """There is nothing before `cursor`, which is beyond all that is known."""
-        assert cursor >= self.end
-        self.cursor = cursor
-        self._done.clear()
-        del self._sizes[:]
-        self._start = 0
-
     def acked_ranges(self, count_max: int) -> tuple[list[tuple[int, int]], int, tuple[int, int]]:
         """What is acknowledged beyond the cursor: the lowest `count_max` stretches, by first and last.
 
