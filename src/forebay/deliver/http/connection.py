@@ -9,13 +9,16 @@ without end or takes too long: the destination has said what it did.
 from __future__ import annotations
 
 import asyncio
-from typing import cast
+from typing import Final, cast
 
 import msgspec
 
 from forebay.deliver.http.answer import AnswerParser, BadAnswerError
 
 __all__ = ["Answer", "Connection", "StaleError"]
+
+_COPIED_BYTES_MAX: Final = 64 << 10
+"""Up to this size a body is copied behind its head, which costs less than two writes."""
 
 
 class Answer(msgspec.Struct, frozen=True, gc=False):
@@ -59,7 +62,10 @@ class Connection(asyncio.Protocol):
         if self.exchanges > 1:
             self._parser.reset()
         self._timer = self._loop.call_at(deadline, self._time_out)
-        transport.writelines((head, body))
+        if len(body) < _COPIED_BYTES_MAX:
+            transport.write(head + body)
+        else:
+            transport.writelines((head, body))
         return waiter
 
     def abort(self) -> None:
