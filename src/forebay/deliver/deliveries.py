@@ -107,7 +107,7 @@ class Deliveries:
         except ForebayError as error:
             logger.warning("destination %s can't be reported: %s", delivery.name, error)
             return before
-        _follow(delivery, pause)
+        _follow(delivery, before, pause)
         return pause
 
     def _report_of(self, delivery: QueueDelivery, *, is_new: bool) -> DestinationReport:
@@ -129,10 +129,11 @@ class Deliveries:
         )
 
 
-def _follow(delivery: QueueDelivery, pause: DestinationPause | None) -> None:
+def _follow(delivery: QueueDelivery, before: DestinationPause | None, pause: DestinationPause | None) -> None:
     if pause is not None and delivery.paused_because is None:
         logger.warning("destination %s is paused: %s", delivery.name, pause.reason)
         delivery.pause(pause.reason or "paused")
-    elif pause is None and delivery.paused_because is not None:
+    elif pause is None and before is not None:
+        # Only a pause that was known can have been ended: it may have disabled itself since it reported.
         logger.info("destination %s is resumed", delivery.name)
         delivery.resume()

@@ -12,6 +12,7 @@ from forebay.deliver.deliveries import Deliveries
 from forebay.deliver.destination_board import (
     DestinationBoard,
     DestinationReport,
+    DestinationStatus,
     destination_board_of,
 )
 from forebay.deliver.settings import DestinationSettings, QueueDeliverySettings, TlsSettings
@@ -155,3 +156,21 @@ async def test_a_bad_certificate_file_starts_nothing() -> None:
             async with deliveries(store, found):
                 pass
         assert server.connections == 0
+
+
+async def test_one_that_disables_itself_while_it_reports_is_not_taken_for_resumed() -> None:
+    async with forebay.open("memory://") as store, DestinationServer() as server:
+        await store.create_queue("jobs")
+        running = Deliveries(store, settings(server), process="p1", report_seconds=3_600.0)
+        async with running:
+            (delivery,) = running.running
+
+            class LateBoard:
+                async def report_destination(self, report: DestinationReport) -> DestinationStatus:
+                    assert report.disabled_because == ""
+                    delivery.pause("it failed")
+                    return DestinationStatus(name=report.name)
+
+            running._board = LateBoard()  # type: ignore[assignment]
+            assert await running._report(delivery, None) is None
+            assert delivery.paused_because == "it failed"

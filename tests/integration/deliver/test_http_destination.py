@@ -218,6 +218,8 @@ async def test_closing_ends_requests_that_are_out_and_refuses_others() -> None:
     "sent",
     [
         Request(b"POST", b"/", ((b"a", b"b\r\nEvil: 1"),), b""),
+        Request(b"POST", b"/", ((b"a", b"b\rEvil: 1"),), b""),
+        Request(b"POST", b"/", ((b"a", b"b\nEvil: 1"),), b""),
         Request(b"POST", b"/", ((b"a\n", b"b"),), b""),
         Request(b"POST", b"/", ((b"a b", b"c"),), b""),
         Request(b"POST", b"/", ((b"a:b", b"c"),), b""),

@@ -211,6 +211,28 @@ async def test_in_an_ordered_queue_a_partition_keeps_its_order_whatever_fails() 
     assert sorted(delivered) == list(range(30))
 
 
+async def test_in_an_ordered_queue_only_the_first_of_a_batch_that_fails_has_an_attempt_more() -> None:
+    async with opened(ordered=True) as store, DestinationServer(answers(answer(503))) as server:
+        await store.put_task("jobs", b"1", b"2", b"3", partition="p")
+        async with delivering(store, server, to={"body": "json"}, retries_max=1, breaker_threshold=1_000):
+            await until_empty(store)
+        # The first is given up after its second attempt, then the second, then the third.
+        assert server.bodies == [b"[1,2,3]", b"[1,2,3]", b"[2,3]", b"[3]"]
+        assert len(await store.dead_letters("jobs")) == 3
+
+
+async def test_what_waits_for_its_turn_when_the_breaker_opens_goes_back() -> None:
+    async with opened() as store, DestinationServer(answers(answer(500))) as server:
+        await store.put_task("jobs", *[b"x"] * 4)
+        to = {"requests_per_second": 0.01}
+        async with delivering(store, server, to=to, breaker_threshold=1, breaker_seconds=600.0) as delivery:
+            await until(lambda: delivery.admission.breaker.state is BreakerState.OPEN, "it is open")
+            await until(lambda: delivery.in_hand == 0, "nothing is in hand")
+        assert len(server.received) == 1
+        left = await store.get_task("jobs", 10)
+        assert [task.attempts for task in left if task.attempts == 0] == [0, 0, 0]
+
+
 async def test_stopping_lets_a_request_end_and_gives_the_rest_back_untried() -> None:
     gate = asyncio.Event()
 
