@@ -32,6 +32,7 @@ def relay_page(docs: Docs) -> Iterator[str]:
     yield "| `GET /healthz` | 200 while the process runs |"
     yield "| `GET /readyz` | 200 while requests can be taken, else 503 with the reasons |"
     yield "| `GET /metrics` | the metrics below |"
+    yield "| `GET /status` | each destination and its queue, as JSON; `forebay relay status` shows it |"
     yield from _settings(docs)
     yield "\n## Metrics\n"
     yield "Each begins with `relay.metrics_prefix` and has the label `destination`. With the prefix"

@@ -13,6 +13,8 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from forebay.deliver.delivery import Delivery
 from forebay.deliver.metrics import CONTENT_TYPE, exposition
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -21,6 +23,7 @@ from forebay.relay.answer import page, problem
 from forebay.relay.intake import Intake
 from forebay.relay.protocol import Connection, Reply
 from forebay.relay.settings import RelaySettings
+from forebay.relay.status import status_of
 
 __all__ = ["Relay"]
 
@@ -132,8 +135,11 @@ class Relay:
             return page(503 if problems else 200, _TEXT, text.encode())
         if path == b"/metrics":
             return page(200, CONTENT_TYPE, self.metrics().encode())
+        if path == b"/status":
+            found = [status_of(delivery) for delivery in self.deliveries]
+            return page(200, "application/json", msgspec.json.encode(found))
         shown = path[:64].decode("ascii", "replace")
-        return problem(404, f"there is no page {shown}", "see /healthz, /readyz and /metrics")
+        return problem(404, f"there is no page {shown}", "see /healthz, /readyz, /metrics and /status")
 
     def problems(self) -> list[str]:
         """Why requests can't be taken now; empty when they can."""

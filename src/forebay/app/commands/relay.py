@@ -12,12 +12,10 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import uvloop
 
 from forebay.app.commands.arguments import count, duration
 from forebay.app.commands.output import print_json, print_line, print_table
 from forebay.app.logs import set_up_logs
-from forebay.app.relay_opening import open_relay
 from forebay.app.relay_settings import RelayConfig, declare_relay_flags, load_relay
 from forebay.deliver.dead_letters import DeadLetter
 from forebay.deliver.delivery import decode_request
@@ -47,11 +45,15 @@ def relay(arguments: argparse.Namespace) -> int:
     check_exposure(config.relay)
     set_up_logs(config.logging.format, config.logging.level)
     sys.setswitchinterval(_SWITCH_SECONDS)
+    import uvloop  # noqa: PLC0415 - other commands don't need it
+
     uvloop.run(_relay(config))
     return 0
 
 
 async def _relay(config: RelayConfig) -> None:
+    from forebay.app.relay_opening import open_relay  # noqa: PLC0415 - likewise
+
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT):

@@ -24,6 +24,7 @@ from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import age_text, console, print_json, time_text
 from forebay.app.commands.pace import CELLS, Pace, QueuePace, oldest_by_queue, sparkline
+from forebay.app.commands.relay_status import RelayRow, RelayWatch
 from forebay.model import Rejected, Unavailable, UnknownQueue, cancel
 from forebay.store.seam import Store
 
@@ -47,6 +48,9 @@ def declare_top(parser: argparse.ArgumentParser) -> None:
         "--interval", metavar="TIME", type=duration, default=1.0,
         help="how often to look, in seconds or as 500ms (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--relay", metavar="URL", action="append", default=[], help="show this relay, too; may be repeated"
+    )
     parser.add_argument("--once", action="store_true", help="look twice, an interval apart, print, and end")
 
 
@@ -55,15 +59,18 @@ async def top(store: Store, arguments: argparse.Namespace) -> int:
     """Show queues until `q`, or once."""
     if arguments.interval < INTERVAL_SECONDS_MIN:
         raise Rejected(f"--interval is {arguments.interval}s", hint=f"give {INTERVAL_SECONDS_MIN}s or more")
-    watch = _Watch(store, arguments.interval)
+    watch = _Watch(store, arguments.interval, RelayWatch(arguments.relay))
     if arguments.json or arguments.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         await watch.look()
         await asyncio.sleep(arguments.interval)
         await watch.look()
         if arguments.json:
-            print_json({"at": watch.at, "queues": watch.rows})
+            relays = {"relays": watch.relays.rows} if arguments.relay else {}
+            print_json({"at": watch.at, "queues": watch.rows, **relays})
         else:
             console().print(table(watch.rows))
+            for row in watch.relays.rows:
+                console().print(row.line(), highlight=False)
     else:
         await _show(watch)
     return 0
@@ -72,7 +79,7 @@ async def top(store: Store, arguments: argparse.Namespace) -> int:
 class _Watch:
     """What is known of the store, and what went wrong on the last look."""
 
-    def __init__(self, store: Store, interval: float) -> None:
+    def __init__(self, store: Store, interval: float, relays: RelayWatch | None = None) -> None:
         self._store = store
         self._pace = Pace()
         self._oldest: dict[str, int] = {}
@@ -80,6 +87,7 @@ class _Watch:
         self.interval = interval
         self.at: int | None = None
         self.rows: list[QueuePace] = []
+        self.relays = relays or RelayWatch([])
 
     async def look(self) -> None:
         """Ask the store."""
@@ -90,6 +98,7 @@ class _Watch:
             self._oldest_in = OLDEST_SECONDS
             self.rows = [self._pace.aged(row, stats.at, self._oldest) for row in self.rows]
         self._oldest_in -= self.interval
+        await self.relays.look()
 
     async def _find_oldest(self) -> dict[str, int]:
         """Since when messages wait: of few queues that have any, as it costs by blocks."""
@@ -108,7 +117,9 @@ async def _show(watch: _Watch) -> None:
     with _keys(quitting), Live(console=terminal, screen=True, auto_refresh=False) as live:
         trouble = ""
         while not quitting.is_set():
-            live.update(screen(watch.rows, watch.at, trouble, terminal.height), refresh=True)
+            relays = watch.relays.rows
+            shown = screen(watch.rows, watch.at, trouble, terminal.height, relays)
+            live.update(shown, refresh=True)
             try:
                 async with asyncio.timeout(watch.interval):
                     await quitting.wait()
@@ -157,16 +168,19 @@ def _keys(quitting: asyncio.Event) -> Iterator[None]:
         termios.tcsetattr(descriptor, termios.TCSADRAIN, before)
 
 
-def screen(rows: Sequence[QueuePace], at: int | None, trouble: str, height: int) -> RenderableType:
-    """All of the screen: as many queues as fit, the busiest of them."""
-    room = max(1, height - FRAME_LINES)
+def screen(
+    rows: Sequence[QueuePace], at: int | None, trouble: str, height: int, relays: Sequence[RelayRow] = ()
+) -> RenderableType:
+    """All of the screen: as many queues as fit, the busiest of them, and a line for each relay."""
+    room = max(1, height - FRAME_LINES - len(relays))
     shown = {row.queue for row in busiest(rows)[:room]}
     hidden = len(rows) - len(shown)
     head = Text(f"forebay top  {time_text(at)}  {len(rows):,} queues", style="bold")
     foot = Text(f"{hidden:,} more queues; q quits" if hidden else "q quits", style="dim")
     if trouble:
         foot = Text(trouble, style="bold red", overflow="ellipsis", no_wrap=True)
-    return Group(head, table([row for row in rows if row.queue in shown]), foot)
+    lines = [Text(row.line(), overflow="ellipsis", no_wrap=True) for row in relays]
+    return Group(head, table([row for row in rows if row.queue in shown]), *lines, foot)
 
 
 def busiest(rows: Sequence[QueuePace]) -> list[QueuePace]:
