@@ -18,9 +18,7 @@ from forebay.app.commands.output import print_json, print_line, print_table
 from forebay.app.logs import set_up_logs
 from forebay.app.relay_settings import RelayConfig, declare_relay_flags, load_relay
 from forebay.deliver.dead_letters import DeadLetter
-from forebay.deliver.delivery import decode_request
 from forebay.deliver.sizing import Plan, plan
-from forebay.deliver.storage import read_dead_letters
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, to_datetime
 from forebay.relay.settings import check_exposure
 from forebay.wire.port import listen, raise_files_limit
@@ -160,6 +158,8 @@ def declare_dead(parser: argparse.ArgumentParser) -> None:
 
 def list_dead(arguments: argparse.Namespace) -> int:
     """Print the requests that a relay gave up, and why; it may be running."""
+    from forebay.deliver.storage import read_dead_letters  # noqa: PLC0415 - likewise
+
     folder = Path(arguments.data)
     if not folder.is_dir():
         raise Rejected(f"there is no folder {folder}", hint="name that of the relay with --data")
@@ -177,6 +177,8 @@ def list_dead(arguments: argparse.Namespace) -> int:
 
 
 def _row(destination: str, letter: DeadLetter) -> dict[str, object]:
+    from forebay.deliver.delivery import decode_request  # noqa: PLC0415 - likewise
+
     try:
         request = decode_request(letter.data)
         shown = (
