@@ -264,6 +264,16 @@ def _identify(descriptor: int) -> str:
     return identity
 
 
+def identity_of(folder: Path) -> str:
+    """The identity of a folder that another process may have, without locking it; nothing where it has none.
+
+    Raises `OSError` where it can't be read.
+    """
+    with (folder / _LOCK).open("rb") as file:
+        known = file.read(_IDENTITY_CHARACTERS + 1)
+    return known.decode() if _IDENTITY.fullmatch(known) else ""
+
+
 def _sync_folder(path: Path) -> None:
     descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
     try:

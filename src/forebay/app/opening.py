@@ -25,6 +25,7 @@ from forebay.log.memory import MemoryLog
 from forebay.log.seam import Log
 from forebay.log.sqlite import SqliteLog
 from forebay.model import Clock, Limits, Misconfigured
+from forebay.store.process import SpoolPlace
 from forebay.store.seam import Store
 from forebay.store.store import LogStore, StoreSettings
 from forebay.warm.seam import Warm
@@ -112,12 +113,12 @@ def open_embedded(
     limits: Limits | None = None,
     worker: str | None = None,
     guard: Callable[[Log], Log] | None = None,
-    spool: str = "",
+    spool: SpoolPlace | None = None,
     retry_seconds: float = RETRY_SECONDS,
 ) -> LogStore:
     """The store that works a log and a warm tier in this process, to be entered with `async with`.
 
-    `guard` puts something before the log, such as `Failover.guard`; `spool` is the identity of its spool.
+    `guard` puts something before the log, such as `Failover.guard`; `spool` is its spool.
     A log on a server repeats a write that fails for `retry_seconds`.
     """
     if is_server(url):

@@ -11,7 +11,8 @@ from typing import Final, Protocol, TypeVar
 from forebay.log.seam import Log
 from forebay.log.values import Owner, Queue
 from forebay.model import Unavailable
-from forebay.store.process import is_gone, spool_of
+from forebay.spool.remains import has_outcomes
+from forebay.store.process import SpoolPlace, is_gone, process_of, spool_folder, spool_of, spool_owner
 from forebay.store.tiers import SECOND
 from forebay.store.window import Window
 from forebay.warm.seam import WarmAway
@@ -23,7 +24,10 @@ STEP: Final = 1_000
 OWNER_SILENT_SECONDS: Final = 30.0
 """Claims of a process that was not heard of for so long go to others."""
 OWNER_LATE_SECONDS: Final = 15.0
-"""A process that was not heard of for so long before it ended was cut off from the log: three ticks."""
+"""A process that was not heard of for so long before it ended was cut off from the log: three ticks.
+
+That is a guess, for those whose spool can't be looked into.
+"""
 TICK_SECONDS: Final = 5.0
 SHARED_TICK_SECONDS: Final = 0.5
 """How often the loss of a shared tier is looked for, when nothing else notices it."""
@@ -53,15 +57,27 @@ class Rounds:
     """See the module. `name` is this process's. A round costs by what is in use, not by all queues."""
 
     def __init__(
-        self, log: Log, name: str, windows: Mapping[tuple[int, str], Window], store: Kept, *, shared: bool
+        self,
+        log: Log,
+        name: str,
+        windows: Mapping[tuple[int, str], Window],
+        store: Kept,
+        *,
+        shared: bool,
+        spool: SpoolPlace | None = None,
     ) -> None:
         self._log = log
         self._name = name
-        self._spool = spool_of(name)
+        self._spool = spool
         self._windows = windows
         self._store = store
         self._shared = shared
         self._away_at = monotonic()  # who begins doesn't know whether it was
+
+    async def begin(self) -> None:
+        """Take over from processes that are gone, before the first round."""
+        await self._say_where_spool_is()
+        await self.retire_gone()
 
     async def run(self) -> None:
         """Go round until cancelled."""
@@ -95,6 +111,7 @@ class Rounds:
                 missing.discard(queue.number)
         gone = await self._follow(list(self._windows.values()))
         await self._store.let_go(gone, missing)
+        await self._say_where_spool_is()
         owners = await self.retire_gone()
         for window in list(self._windows.values()):
             for tier in window.tiers.all:
@@ -127,32 +144,31 @@ class Rounds:
         for some in _steps([owner for window in windows for owner in window.owners()]):
             await self._log.heartbeat(some)
 
+    async def _say_where_spool_is(self) -> None:
+        """Tell those who may take over from us, also while we hold nothing: we may be cut off at any time."""
+        if self._spool is not None:
+            await self._log.heartbeat(spool_owner(self._name, self._spool.folder))
+
     async def retire_gone(self) -> list[Owner]:
         """Take over from processes that are gone; all owners, as they were before."""
         owners = await self._log.owners()
         newest = max((owner.beat_at for owner in owners), default=0)
         # While the log was away nobody could say that he lives, and not all notice at once that it is back.
         is_back = monotonic() - self._away_at < OWNER_SILENT_SECONDS
+        remains = await asyncio.to_thread(_remains, [owner.name for owner in owners])
         for owner in owners:
             if owner.name.startswith(self._name):
                 continue
             silent = not is_back and owner.beat_at <= newest - int(OWNER_SILENT_SECONDS * SECOND)
             late = is_back or owner.beat_at <= newest - int(OWNER_LATE_SECONDS * SECOND)
-            if silent or self._is_succeeded(owner.name) or self._is_over(owner.name, late=late):
+            is_over = _is_over(owner.name, remains, late=late)
+            if silent or is_over or self._is_succeeded(owner.name):
                 await self._log.retire(owner.name)
         return owners
 
     def _is_succeeded(self, owner: str) -> bool:
         """Whether an owner had the spool that is ours now: what it had spooled has come to the log."""
-        return bool(self._spool) and spool_of(owner) == self._spool
-
-    def _is_over(self, owner: str, *, late: bool) -> bool:
-        """Whether an owner has ended, and no outcomes of its tasks may still come to the log.
-
-        One that was cut off from the log before may have spooled some: until it counts as silent, whoever
-        starts with that spool can bring them.
-        """
-        return is_gone(owner) and not (late and spool_of(owner))
+        return self._spool is not None and spool_of(owner) == self._spool.identity
 
     async def _tend(self, window: Window) -> None:
         """One round of upkeep; what goes wrong with one window leaves the others alone, and is reported."""
@@ -163,6 +179,29 @@ class Rounds:
             return
         except Exception as error:  # noqa: BLE001 - a ticker that died would be missed by nobody
             _report(f"the upkeep of {window.shelf.name} failed", error)
+
+
+def _remains(owners: Sequence[str]) -> dict[str | None, bool | None]:
+    """The processes that are gone, and whether outcomes wait in their spools; None where that can't be told.
+
+    A process is seen to be gone before its spool is looked into, so it adds nothing afterwards.
+    """
+    folders = {process_of(owner): folder for owner in owners if (folder := spool_folder(owner)) is not None}
+    gone = {name for name in map(process_of, owners) if name is not None and is_gone(name)}
+    return {name: has_outcomes(folders[name], spool_of(name)) if name in folders else None for name in gone}
+
+
+def _is_over(owner: str, remains: Mapping[str | None, bool | None], *, late: bool) -> bool:
+    """Whether the process of an owner has ended, and no outcomes of its tasks may still come to the log.
+
+    Until it counts as silent, whoever starts with its spool can bring those that are there. Where nobody can
+    look into the spool, one that was cut off from the log before it ended (`late`) may have some.
+    """
+    process = process_of(owner)
+    if process not in remains:
+        return False
+    has_some = remains[process]
+    return not spool_of(owner) or not (late if has_some is None else has_some)
 
 
 def _report(text: str, error: Exception) -> None:

@@ -67,7 +67,7 @@ from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
 from forebay.store.plans import Told
-from forebay.store.process import process_name
+from forebay.store.process import SpoolPlace, process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tails
@@ -120,7 +120,7 @@ class LogStore:
     """See the module. Opened with `async with`; the log and the tier are opened with it.
 
     `worker` is who takes tasks, for people; `name` is who holds claims, for the log: this process. `spool` is
-    the identity of the spool that stands before the log, if there is one.
+    the spool that stands before the log, if there is one.
     """
 
     def __init__(
@@ -132,11 +132,11 @@ class LogStore:
         settings: StoreSettings | None = None,
         worker: str | None = None,
         name: str | None = None,
-        spool: str = "",
+        spool: SpoolPlace | None = None,
     ) -> None:
         self.log = log
         self.settings = settings or StoreSettings()
-        self._name = name or process_name(spool)
+        self._name = name or process_name("" if spool is None else spool.identity)
         self._worker = worker or f"{gethostname()}:{getpid()}"
         self._clock = clock or SystemClock()
         self._elapsed = monotonic if clock is None else lambda: clock.now() / SECOND
@@ -150,7 +150,7 @@ class LogStore:
         self._by_queue: dict[int, dict[int, Window]] = {}
         """Windows by queue and group: what is pushed to a queue costs nothing for the others."""
         self._tails = Tails(self.settings.tail_bytes, self.settings.tail_bytes_total)
-        self._rounds = Rounds(log, self._name, self._windows, self, shared=warm is not None)
+        self._rounds = Rounds(log, self._name, self._windows, self, shared=warm is not None, spool=spool)
         self._watch = Watch(log)
         self._ticker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
@@ -162,7 +162,7 @@ class LogStore:
             if self._shared is not None:
                 await self._shared.__aenter__()
                 self._shared.listen(self._heard)
-            await self._rounds.retire_gone()
+            await self._rounds.begin()
         except BaseException as error:
             await self.__aexit__(type(error), error, error.__traceback__)
             raise

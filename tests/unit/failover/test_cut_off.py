@@ -13,6 +13,7 @@ from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.log.memory import MemoryLog
 from forebay.model import Block, LeaseLost, Message
+from forebay.store.process import SpoolPlace
 from forebay.store.store import LogStore
 from forebay.store.values import Task
 from tests.unit.failover.outage import OutageLog
@@ -35,11 +36,10 @@ class Server:
 @asynccontextmanager
 async def server(folder: Path, log: MemoryLog) -> AsyncIterator[Server]:
     line = OutageLog(log)
-    async with (
-        await Failover.open(RealDisk(folder), QUICK) as failover,
-        LogStore(failover.guard(line.as_log), spool=failover.spool_identity) as store,
-    ):
-        yield Server(failover, store, line)
+    async with await Failover.open(RealDisk(folder), QUICK) as failover:
+        spool = SpoolPlace(failover.spool_identity, str(folder))
+        async with LogStore(failover.guard(line.as_log), spool=spool) as store:
+            yield Server(failover, store, line)
 
 
 async def taken(here: Server, count: int) -> list[Task]:

@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import subprocess
+from pathlib import Path
 from time import monotonic
 from typing import Any, cast
 
 import pytest
 
+from forebay.disk import RealDisk
 from forebay.log.memory import MemoryLog
-from forebay.model import ManualClock
+from forebay.model import Block, ManualClock, Message, mint
+from forebay.spool.lines import SpooledBlock, SpooledSettlement
+from forebay.spool.names import next_name
+from forebay.spool.spool import Spool
 from forebay.store import rounds
-from forebay.store.process import process_name, spool_of
+from forebay.store.process import SpoolPlace, process_name, process_of, spool_folder, spool_of, spool_owner
 from forebay.store.rounds import OWNER_LATE_SECONDS, OWNER_SILENT_SECONDS, Rounds
 
 BEGIN = 1_800_000_000_000_000
@@ -34,12 +39,11 @@ class Scene:
         self.clock = ManualClock(BEGIN)
         self.log = MemoryLog(clock=self.clock)
 
-    async def retired(self, owner: str, *, spool: str = SPOOL) -> bool:
-        """Whether a process with that spool takes over from an owner."""
-        name = process_name(spool)
-        await self.log.heartbeat(f"{name}|3|m1")
-        looks = Rounds(self.log, name, {}, cast("Any", None), shared=False)  # whose windows nobody looks at
-        await looks.retire_gone()
+    async def retired(self, owner: str) -> bool:
+        """Whether a process with our spool takes over from an owner."""
+        name, spool = process_name(SPOOL), SpoolPlace(SPOOL, "/nowhere")
+        looks = Rounds(self.log, name, {}, cast("Any", None), shared=False, spool=spool)
+        await looks.begin()
         return owner not in {found.name for found in await self.log.owners()}
 
 
@@ -109,3 +113,73 @@ async def test_a_process_without_a_spool_has_said_everything(scene: Scene) -> No
     owner = gone()
     await scene.log.heartbeat(owner)
     assert await scene.retired(owner)
+
+
+# Spools that can be looked into
+
+
+async def spooling(scene: Scene, folder: Path, *, outcomes: int) -> str:
+    """An owner whose process has ended, and left so many outcomes in its spool."""
+    async with await Spool.open(RealDisk(folder)) as spool:
+        if outcomes:
+            await spool.append([SpooledSettlement(mint(), b"outcome")] * outcomes, prefix="settle")
+        await spool.append([SpooledBlock("orders", Block.of([Message(b"1")]))])
+        owner = gone(spool.identity)
+    await scene.log.heartbeat([owner, spool_owner(process_of(owner) or "", str(folder))])
+    return owner
+
+
+@pytest.mark.usefixtures("long_ago")
+async def test_outcomes_in_a_spool_are_waited_for_however_soon_their_process_ended(
+    scene: Scene, tmp_path: Path
+) -> None:
+    owner = await spooling(scene, tmp_path, outcomes=1)
+    assert not await scene.retired(owner)
+
+
+@pytest.mark.usefixtures("long_ago")
+async def test_outcomes_in_a_spool_are_waited_for_no_longer_than_for_one_that_is_silent(
+    scene: Scene, tmp_path: Path
+) -> None:
+    owner = await spooling(scene, tmp_path, outcomes=1)
+    scene.clock.advance(seconds=OWNER_SILENT_SECONDS)
+    assert await scene.retired(owner)
+
+
+async def test_nobody_waits_for_a_spool_without_outcomes(scene: Scene, tmp_path: Path) -> None:
+    owner = await spooling(scene, tmp_path, outcomes=0)
+    assert await scene.retired(owner)
+    assert [spool_folder(left.name) for left in await scene.log.owners()] == ["/nowhere"]
+
+
+async def test_an_outcome_that_was_never_synced_is_none(scene: Scene, tmp_path: Path) -> None:
+    owner = await spooling(scene, tmp_path, outcomes=0)
+    (tmp_path / str(next_name("settle", ""))).touch()
+    assert await scene.retired(owner)
+
+
+@pytest.mark.parametrize("fault", ["gone", "another"])
+async def test_a_spool_that_cant_be_looked_into_may_have_something_to_say(
+    scene: Scene, tmp_path: Path, fault: str
+) -> None:
+    owner = await spooling(scene, tmp_path, outcomes=0)
+    if fault == "another":
+        (tmp_path / "lock").write_text(OTHER)
+    else:
+        (tmp_path / "lock").unlink()
+    assert not await scene.retired(owner)
+
+
+@pytest.mark.parametrize("folder", ["/var/lib/forebay/spool", "/a|b/c d%7C", "/\udcff\nü"])
+def test_where_a_spool_is_can_be_said_of_every_folder(folder: str) -> None:
+    name = process_name(SPOOL)
+    owner = spool_owner(name, folder)
+    assert owner.isascii()
+    assert (spool_folder(owner), process_of(owner), spool_of(owner)) == (folder, name, SPOOL)
+
+
+@pytest.mark.parametrize("owner", ["", "valkey/forebay|3|e1", "a|b|c|d|e|f|g|spool|h"])
+def test_other_owners_say_nothing_of_a_spool(owner: str) -> None:
+    assert spool_folder(owner) is None
+    assert process_of(owner) is None
+    assert spool_folder(f"{process_name(SPOOL)}|3|m1") is None

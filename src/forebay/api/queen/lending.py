@@ -15,6 +15,7 @@ import msgspec
 from forebay.log.seam import Log
 from forebay.log.values import Record
 from forebay.model import Clock
+from forebay.store.process import process_of
 from forebay.store.values import Task
 
 SPACE: Final = "queen.hand"
@@ -53,9 +54,16 @@ class Lending:
     async def _is_alone(self) -> bool:
         if monotonic() - self._looked_at >= _LOOK_SECONDS:
             since = self._clock.now() - _ALIVE_SECONDS * _SECOND
-            owners = [owner for owner in await self._opened().owners() if owner.beat_at >= since]
-            self._alone, self._looked_at = len(owners) <= 1, monotonic()
+            alive = [owner.name for owner in await self._opened().owners() if owner.beat_at >= since]
+            self._alone, self._looked_at = _is_one(alive), monotonic()
         return self._alone
+
+
+def _is_one(owners: Sequence[str]) -> bool:
+    """Whether all owners may be one server's; what several servers share doesn't say whose it is."""
+    processes = {process_of(owner) for owner in owners} - {None}
+    shared = sum(process_of(owner) is None for owner in owners)
+    return len(processes) <= 1 and shared <= 1
 
 
 def _lane(queue: int, partition: str) -> str:

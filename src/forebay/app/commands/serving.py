@@ -29,6 +29,7 @@ from forebay.deliver.deliveries import Deliveries
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
+from forebay.store.process import SpoolPlace
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
 from forebay.wire.port import listen
@@ -125,7 +126,10 @@ async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
     settings = loaded.settings
     section, failover = settings.store, context.failover
     # A log that fails is no slow log: it has to say so before whoever pushes has waited for an attempt.
-    guard, spool = (None, "") if failover is None else (failover.guard, failover.spool_identity)
+    guard = spool = None
+    if failover is not None:
+        folder = settings.spool_folder.absolute()
+        guard, spool = failover.guard, SpoolPlace(failover.spool_identity, str(folder))
     async with (
         open_embedded(
             section.address,
