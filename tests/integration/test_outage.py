@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+import forebay
 from forebay.client import Client
 from tests.awake import Awake
 from tests.integration.http_wire import Answer, Wire, ask
@@ -200,3 +201,15 @@ def test_doctor_sees_that_a_server_has_the_spool(forebay_server: ForebayServer) 
     assert found["spool lock"]["level"] == "ok"
     assert f"process {forebay_server.pid} (" in found["spool lock"]["text"]
     assert found["spool files"]["text"] == "none waits to be replayed"
+
+
+async def test_what_a_killed_server_had_out_is_handed_out_at_once_if_its_spool_has_no_outcomes() -> None:
+    """Whoever starts doesn't know whether the log was away; it looks into the spool of the dead server."""
+    with ForebayServer() as server:
+        push(server, 3)
+        taken = ask(server.port, "POST", "/v1/queues/orders/take", {"count": 3})
+        assert len(taken.json()["tasks"]) == 3
+        server.kill()
+        async with forebay.open(server.store_url) as store:
+            again = await store.get_task("orders", 3)
+            assert [task.attempts for task in again] == [1, 1, 1]
