@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import logging
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any, Final, TypeVar
 
 from forebay.log.seam import LogAway
@@ -59,11 +60,28 @@ class Health:
         seconds: float | None = None,
         *,
         ping: Callable[[], Awaitable[object]] | None = None,
+        again: bool = False,
     ) -> T:
         """Call the log. LogAway if it is away, or silent for so many seconds; LogSlow if only this call is.
 
-        With a `ping` that the call itself fails is no proof: the log is away if it doesn't answer that.
+        With a `ping` a call that fails proves nothing: a lone connection may have been cut. The log is away
+        if it doesn't answer the ping, either. If it does, a call that may be made `again` is; the second
+        failure counts.
         """
+        try:
+            return await self._bounded(verb, seconds)
+        except (LogAway, LogSlow):
+            raise
+        except Unavailable as error:
+            if ping is None or not await _is_answered(partial(self._bounded, ping)):
+                self.fail(error.message)
+                raise self.away() from error
+            if not again:
+                raise
+        return await self.call(verb, seconds)
+
+    async def _bounded(self, verb: Callable[[], Awaitable[T]], seconds: float | None = None) -> T:
+        """Call the log; LogAway if it is away, becomes so meanwhile, or is silent for so many seconds."""
         if not self.is_healthy:
             raise self.away()
         timeout = asyncio.timeout(None)
@@ -81,13 +99,6 @@ class Health:
         except UnansweredError as error:
             self.fail(str(error))
             raise self.away() from None
-        except LogSlow:
-            raise
-        except Unavailable as error:
-            if ping is not None and await _is_answered(ping):
-                raise
-            self.fail(error.message)
-            raise self.away() from error
 
     async def wait(self, call: Awaitable[T], seconds: float) -> T:
         """What a call answers. UnansweredError if the log is silent for so long; LogSlow if the call is."""

@@ -32,35 +32,24 @@ SPOOLED: Final = Receipt(where="spool")
 FEW: Final = 100
 """When so many outcomes are left, whoever settles waits for the end."""
 
-LONG: Final = frozenset(
-    {
-        "trim",
-        "sweep",
-        "inbox_rejected",
-        "stats",
-        "flows",
-        "lanes",
-        "lane_count",
-        "spans",
-        "scan",
-        "read",
-        "find",
-        "seek",
-        "advance",
-        "stage",
-        "publish",
-        "delete_queue",
-        "delete_group",
-        "configure_queue",
-    }
-)
-"""Verbs that may take longer than the log lets them, or meet the locks of others: that proves nothing."""
-
 QUICK: Final = frozenset({"queue", "queues", "groups", "owners", "outlook", "heartbeat", "retire"})
 """Verbs that take no time, and are called time and again: a log that swallows them is away.
 
 Without a push or a settlement nobody else would notice for long, while whoever takes waits for it.
 """
+
+REPEATED: Final = QUICK | {
+    "create_queue",
+    "create_group",
+    "recall",
+    "holding",
+    "stamp",
+    "locate",
+    "records",
+    "dead_letters",
+    "outcomes",
+}
+"""Verbs that may be called twice for once: after a lone connection was cut they are."""
 
 CREATING: Final = frozenset({"create_queue", "create_group"})
 """Verbs of a push beside its commit: it goes to the spool whatever is wrong with the log."""
@@ -114,11 +103,12 @@ class FailoverLog:
         call = getattr(self._log, verb)
         if verb in CREATING:
             call = _expected(call)
-        ping = self.ping if verb in LONG else None
-        seconds = self._seconds if verb in QUICK else None
+        seconds, again = self._seconds if verb in QUICK else None, verb in REPEATED
 
         async def guarded(*arguments: Any, **options: Any) -> Any:
-            return await self._health.call(lambda: call(*arguments, **options), seconds, ping=ping)
+            return await self._health.call(
+                lambda: call(*arguments, **options), seconds, ping=self.ping, again=again
+            )
 
         self.__dict__[verb] = guarded
         return guarded

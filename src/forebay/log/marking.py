@@ -79,7 +79,7 @@ class Marking:
                 before = joined.get(key := _key(mark))
                 joined[key] = mark if before is None else join(before, mark)
         try:
-            late = await self._write(list(joined.values()))
+            late = await self._write_twice(list(joined.values()))
         except Exception as error:  # noqa: BLE001 - handed to the callers, whose marks it concerns
             if len(batch) == 1 or isinstance(error, Unavailable):
                 _fail(batch, error)
@@ -89,6 +89,13 @@ class Marking:
         else:
             keys = list(joined)
             _answer(batch, {keys[i] for i in late})
+
+    async def _write_twice(self, marks: Sequence[Mark]) -> Collection[int]:
+        """Write once more if a connection may have been cut: what is noted twice is noted once."""
+        try:
+            return await self._write(marks)
+        except Unavailable:
+            return await self._write(marks)
 
 
 def join(first: Mark, second: Mark) -> Mark:

@@ -26,6 +26,8 @@ class OutageLog:
         self.mode: Mode = "there"
         self.hang_ups = 0
         self.refusals = 0
+        self.cuts: list[str] = []
+        """Verbs that fail once each, as when a lone connection is cut before the answer."""
         self._known: set[bytes] = set()
         """Blocks that it has: it says so also when it can only be read."""
         self._cut = asyncio.Event()
@@ -71,6 +73,9 @@ class OutageLog:
                     self._refuse(does)
             result = await call(*arguments, **options)
             self._known.update(ids)
+            if verb in self.cuts:
+                self.cuts.remove(verb)
+                raise Unavailable("the connection was cut")
             if self.mode == "deaf" and verb not in _READS:
                 raise Unavailable("the answer was lost")
             return result

@@ -191,3 +191,56 @@ async def test_a_call_that_fails_while_nobody_waits_for_it_any_more_is_not_compl
     await asyncio.sleep(0)
     gc.collect()
     assert complaints == []
+
+
+class Cut:
+    """A call that fails so many times."""
+
+    def __init__(self, times: int) -> None:
+        self.left = times
+        self.calls = 0
+
+    async def __call__(self) -> str:
+        self.calls += 1
+        if self.left:
+            self.left -= 1
+            raise Unavailable("connection was closed in the middle of operation")
+        return "there"
+
+
+async def test_a_call_whose_connection_is_cut_is_made_again_if_it_may_be() -> None:
+    health, cut = healthy(), Cut(1)
+    assert await health.call(cut, ping=answer, again=True) == "there"
+    assert (cut.calls, health.is_healthy, health.outages) == (2, True, 0)
+
+
+async def test_a_call_that_may_not_be_made_again_fails_alone() -> None:
+    health, cut = healthy(), Cut(1)
+    with pytest.raises(Unavailable) as caught:
+        await health.call(cut, ping=answer)
+    assert not isinstance(caught.value, LogAway)
+    assert (cut.calls, health.is_healthy) == (1, True)
+
+
+async def test_a_call_that_fails_twice_means_that_the_log_is_away() -> None:
+    """Such as one that can only be read: it answers all the same."""
+    health, cut = healthy(), Cut(2)
+    with pytest.raises(LogAway):
+        await health.call(cut, ping=answer, again=True)
+    assert (cut.calls, health.is_healthy) == (2, False)
+
+
+async def test_a_call_is_not_made_again_where_the_log_answers_nothing_else() -> None:
+    health, cut = healthy(), Cut(1)
+    with pytest.raises(LogAway):
+        await health.call(cut, ping=away, again=True)
+    assert (cut.calls, health.is_healthy) == (1, False)
+
+
+async def test_nobody_waits_for_a_ping_of_a_log_that_is_lost_meanwhile() -> None:
+    health = healthy()
+    call = asyncio.create_task(health.call(Cut(1), ping=hang, again=True))
+    await asyncio.sleep(0)
+    health.fail("another call found out")
+    with pytest.raises(LogAway, match="another call found out"):
+        await call

@@ -92,7 +92,7 @@ async def test_a_mark_that_is_refused_fails_alone() -> None:
     assert [type(answer) for answer in answers] == [list, Rejected, list]
 
 
-async def test_a_log_that_is_away_is_not_asked_again() -> None:
+async def test_a_log_that_is_away_is_asked_once_more_and_not_for_each_caller() -> None:
     log = FakeLog(held=True)
     log.faults = {2: Unavailable("away", hint="wait")}
     marks = Marking(log.write)
@@ -101,7 +101,7 @@ async def test_a_log_that_is_away_is_not_asked_again() -> None:
     log.gate.set()
     answers = await asyncio.gather(*calls, return_exceptions=True)
     assert {type(answer) for answer in answers} == {Unavailable}
-    assert len(log.batches) == 1
+    assert len(log.batches) == 2
     log.faults.clear()
     assert await marks.mark([mark_of(2)]) == []
 
