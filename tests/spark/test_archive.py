@@ -342,6 +342,12 @@ def test_commands_say_what_an_archive_holds(
     assert "200 messages were archived" in capsys.readouterr().err
     assert main(["archive", "list", str(tmp_path / "a"), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["queues"]["orders"]["next"] == 201
+    capsys.readouterr()
+    assert main(["archive", "run", str(tmp_path / "a"), *words, "--queue", "order", "--queue", "orders"]) == 1
+    said = capsys.readouterr().err
+    assert "order: there is no queue 'order' (did you mean 'orders'?)" in said
+    assert "0 messages were archived" in said
+    assert main(["archive", "run", str(tmp_path / "a"), *words, "--queue", "bills-*"]) == 0
     assert main(["archive", "list", str(tmp_path / "nowhere")]) == 3
     assert "there is no archive" in capsys.readouterr().err
 

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Final, TypeVar
 
 import msgspec
 
+from forebay.log.registry import nearest, unknown_queue
 from forebay.log.values import Group, QueueStats
 from forebay.model import Conflict, ForebayError, Rejected, SystemClock
 from forebay.spark import spreading
@@ -121,9 +122,15 @@ class ArchiveJob:
 
     def _plan(self, manifest: Manifest) -> tuple[list[Ahead], list[QueueRan]]:
         opened = self.face()
-        stats = [s for s in opened(opened.log.stats()).queues if self.settings.takes(s.queue.name)]
-        planned, failed = [], []
-        for each in stats:
+        by_name = {stats.queue.name: stats for stats in opened(opened.log.stats()).queues}
+        planned: list[Ahead] = []
+        failed = [
+            QueueRan(queue=name, error=_told(unknown_queue(name, nearest(name, by_name))))
+            for name in self.settings.missing(by_name)
+        ]
+        for each in by_name.values():
+            if not self.settings.takes(each.queue.name):
+                continue
             try:
                 planned.append(self._ahead(opened, each, manifest))
             except (Conflict, Rejected) as error:  # the other queues go on

@@ -9,7 +9,7 @@ Invariants: nothing is archived twice, nor out of order; what was dropped before
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from fnmatch import fnmatchcase
 from typing import Final
 
@@ -24,6 +24,9 @@ from forebay.spark.offsets import Stretch, split
 from forebay.spark.ranges import Kept, first_since
 
 SECOND: Final = 1_000_000
+
+_WILD: Final = frozenset("*?[")
+"""What makes a name a pattern."""
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -49,6 +52,10 @@ class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):
     def takes(self, queue: str) -> bool:
         """Whether a queue is archived."""
         return any(fnmatchcase(queue, pattern) for pattern in self.queues)
+
+    def missing(self, queues: Collection[str]) -> list[str]:
+        """The names, of those to archive, that no queue has; a pattern may match none."""
+        return [name for name in self.queues if name not in queues and not _WILD.intersection(name)]
 
 
 class Ahead(msgspec.Struct, frozen=True, kw_only=True):
