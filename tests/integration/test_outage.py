@@ -213,3 +213,31 @@ async def test_what_a_killed_server_had_out_is_handed_out_at_once_if_its_spool_h
         async with forebay.open(server.store_url) as store:
             again = await store.get_task("orders", 3)
             assert [task.attempts for task in again] == [1, 1, 1]
+
+
+def test_queens_clients_are_told_that_an_ack_is_spooled(cluster: PostgresServer, database: str) -> None:
+    def ack(messages: list[Any]) -> list[Any]:
+        items = [
+            {
+                "transactionId": each["transactionId"],
+                "partitionId": each["partitionId"],
+                "leaseId": each["leaseId"],
+                "status": "completed",
+            }
+            for each in messages
+        ]
+        answer = ask(server.port, "POST", "/api/v1/ack/batch", {"acknowledgments": items})
+        assert answer.status == 200, answer.body
+        return list(answer.json())
+
+    with ForebayServer(database) as server:
+        items = [{"queue": "jobs", "payload": n} for n in range(3)]
+        assert ask(server.port, "POST", "/api/v1/push", {"items": items}).status == 201
+        popped = ask(server.port, "GET", "/api/v1/pop/queue/jobs?batch=3").json()["messages"]
+        assert [(each["success"], each.get("durable")) for each in ack(popped[:1])] == [(True, None)]
+        cluster.stop_immediate()
+        push(server, 1)  # finds out
+        assert [(each["success"], each.get("durable")) for each in ack(popped[1:])] == [(True, "spool")] * 2
+        cluster.start()
+        until(server, "/v1/spool", lambda found: not found["settlements"])
+        assert books(server, "jobs")["done"] == 3

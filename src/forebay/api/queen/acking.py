@@ -26,6 +26,7 @@ from forebay.api.queen.names import group_name, shown_partition, shown_queue
 from forebay.api.queen.reading import Body, read
 from forebay.api.queen.routes import queen_route
 from forebay.api.queen.times import iso
+from forebay.log.values import Durable
 from forebay.model import ForebayError, LeaseLost, Rejected
 from forebay.store.tickets import REASON_BYTES_MAX
 from forebay.store.values import Burial, Retry, Task, Ticket
@@ -99,19 +100,19 @@ async def _settle(call: Call, items: Sequence[AckItem], group: str | None) -> li
     verdicts = verdicts_of(desk, found, gaps(desk.hands, found))
     lost: set[int] = set()
     try:
-        await desk.store.settle(
+        durable = await desk.store.settle(
             done=verdicts.done,
             retry=verdicts.retry,
             release=[*verdicts.release, *verdicts.rest.values()],
             bury=verdicts.bury,
         )
     except LeaseLost as error:
-        lost = set(error.ids)
+        lost, durable = set(error.ids), "spool" if error.is_spooled else "log"
     for one in [*verdicts.gaps, *found]:
         if one.task is not None and one.task.id in lost:
             one.error = LEASE_OVER
     finished(call, found, verdicts)
-    return [_shown(index, one) for index, one in enumerate(found)]
+    return [_shown(index, one, durable) for index, one in enumerate(found)]
 
 
 async def find(
@@ -255,7 +256,9 @@ def finished(call: Call, found: Sequence[Found], verdicts: Verdicts) -> None:
     desk.tally.settled(outcomes)
 
 
-def _shown(index: int, one: Found) -> dict[str, Any]:
+def _shown(index: int, one: Found, durable: Durable) -> dict[str, Any]:
+    """What Queen answers; and that the log has yet to hear of it, where that is so."""
+    is_spooled = durable == "spool" and one.error is None and not one.noop
     return {
         "index": index,
         "transactionId": one.item.transaction_id,
@@ -266,6 +269,7 @@ def _shown(index: int, one: Found) -> dict[str, Any]:
         "leaseReleased": one.released,
         "dlq": one.buried and one.error is None,
         **({"noop": True} if one.noop else {}),
+        **({"durable": durable} if is_spooled else {}),
     }
 
 
