@@ -34,6 +34,20 @@ def tickets_of(claims: Iterable[Claim], ids: Iterable[int], since: int, epoch: s
     return found
 
 
+def vouched_of(lease: Lease, claim: Claim | None, epoch: str) -> tuple[Lease, set[int]] | None:
+    """A lease of another server as one of that epoch, and the offsets that are out; None where it is over.
+
+    `claim` is what the log holds under the lease's token. A token can be guessed, and a time hardly.
+    """
+    if claim is None:
+        return None
+    told = lease.first, lease.count, lease.start_time
+    if told != (claim.first, claim.count, claim.start_time):
+        return None
+    out = set(bitmap.indexes(bitmap.minus(claim.handed, claim.done)))
+    return msgspec.structs.replace(_lease_of(claim, epoch), number=lease.number), out
+
+
 def late_of(
     held: Mapping[Lease, Sequence[int]], claims: Iterable[Claim], gone: Collection[int]
 ) -> dict[Lease, list[int]]:

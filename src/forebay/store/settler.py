@@ -16,7 +16,7 @@ from typing import Final
 from forebay.log.seam import Log, LogAway, Unchecked
 from forebay.log.values import Claim, Group, Mark, QueueSettings, Settlement
 from forebay.model import Clock, Message, Unavailable, UnknownGroup, bitmap, mint
-from forebay.store.elsewhere import ASKED_STEP, late_of, rest_of, tickets_of, without_body
+from forebay.store.elsewhere import ASKED_STEP, late_of, rest_of, tickets_of, vouched_of, without_body
 from forebay.store.giving_up import without_start
 from forebay.store.handing import lost_of, unmark, wanted_of, without
 from forebay.store.plans import Plan, Told
@@ -103,6 +103,7 @@ class Settler:
                 told.add(await self._release(unused))
                 verdicts = {lease: v.without_released() for lease, v in verdicts.items()}
                 verdicts = {lease: v for lease, v in verdicts.items() if v.offsets()}
+        verdicts = await self._vouched(verdicts)
         for tier, mine in self._tiers.split(verdicts):
             told.add(await self._settle(tier, mine))
         return told
@@ -138,6 +139,7 @@ class Settler:
 
     async def plan(self, verdicts: Mapping[Lease, Verdict]) -> list[Plan]:
         """What is to be committed, for whoever commits it together with other things."""
+        verdicts = await self._vouched(verdicts)
         return [await self._plan(tier, mine, self._recall_now) for tier, mine in self._tiers.split(verdicts)]
 
     async def take_along(self, plan: Plan) -> None:
@@ -242,15 +244,41 @@ class Settler:
 
     async def tickets(self, ids: Sequence[int], since: int) -> dict[int, Ticket]:
         """Tickets for messages that are out under leases that were given out elsewhere."""
-        if self._elsewhere is None or self._tiers.own.epoch is None:
-            await self._show_up()
-            self._elsewhere = self._elsewhere or mint().hex()
+        epoch = await self._epoch_elsewhere()
         found: dict[int, Ticket] = {}
         for begin in range(0, len(ids), ASKED_STEP):
             asked = ids[begin : begin + ASKED_STEP]
             claims = await self._log.holding(self._group, asked)
-            found.update(tickets_of(claims, asked, since, self._elsewhere))
+            found.update(tickets_of(claims, asked, since, epoch))
         return found
+
+    async def _vouched(self, verdicts: Mapping[Lease, Verdict]) -> Mapping[Lease, Verdict]:
+        """Verdicts on leases of other servers as such that the log vouches for; it may refuse them still.
+
+        The log holds a lease's token until the message comes back or is settled, wherever that happens. What
+        it doesn't vouch for stays as it is: no shelf of ours has it. Where servers share a tier, that tells.
+        """
+        own = self._tiers.own_warm
+        strange = [lease for lease in verdicts if lease.epoch != self._elsewhere and not own.gave(lease)]
+        if not strange or self._tiers.shared is not None:
+            return verdicts
+        epoch = await self._epoch_elsewhere()
+        claims = {claim.token: without_body(claim) async for claim in self._claims(strange)}
+        vouched = {lease: verdicts[lease] for lease in verdicts if lease not in strange}
+        for lease in strange:
+            offsets = set(verdicts[lease].offsets())
+            found = vouched_of(lease, claims.get(lease.claim), epoch)
+            known, out = (lease, offsets) if found is None else found
+            for key, some in ((known, offsets & out), (lease, offsets - out)):
+                if some:
+                    vouched[key] = verdicts[lease].only(some)
+        return vouched
+
+    async def _epoch_elsewhere(self) -> str:
+        if self._elsewhere is None or self._tiers.own.epoch is None:
+            await self._show_up()
+            self._elsewhere = self._elsewhere or mint().hex()
+        return self._elsewhere
 
     async def _show_up(self) -> None:
         """Let other servers know that we are there, and may settle what they handed out."""

@@ -7,7 +7,7 @@ unused, comes back as it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 import msgspec
@@ -51,7 +51,7 @@ class Verdict:
         """The verdict on the others."""
         return Verdict(self.done, self.retried, [], self.dead, self.worker, self.postponed)
 
-    def only(self, offsets: Sequence[int]) -> Verdict:
+    def only(self, offsets: Collection[int]) -> Verdict:
         """The verdict on some of the tasks."""
         kept = set(offsets)
         if len(kept) == len(self.offsets()):

@@ -9,10 +9,11 @@ from __future__ import annotations
 import heapq
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from hashlib import sha256
 from itertools import count as count_from
 from time import monotonic_ns
 from types import TracebackType
-from typing import Self
+from typing import Final, Self
 
 import msgspec
 
@@ -32,6 +33,9 @@ from forebay.warm.values import (
     epoch_name,
 )
 
+_MARK_DIGITS: Final = 12
+"""Of a name, in the epochs of its tier: enough that no two processes on one log have the same."""
+
 
 class MemoryWarm:
     """See the module; `name` tells this process from all others. A `clock` that is given never jumps."""
@@ -41,6 +45,7 @@ class MemoryWarm:
 
     def __init__(self, name: str, *, clock: Clock | None = None) -> None:
         self.name = name
+        self._mark = f"-{sha256(name.encode()).hexdigest()[:_MARK_DIGITS]}"
         self._clock = clock or SystemClock()
         self._steady = _monotonic if clock is None else clock.now
         self._shelves: dict[int, Contents] = {}
@@ -67,9 +72,13 @@ class MemoryWarm:
         current = await self.epoch(shelf)
         if current is not None and current != lost:
             return current
-        epoch = epoch_name(f"m{next(self._numbers)}", shelf)
+        epoch = epoch_name(f"m{next(self._numbers)}{self._mark}", shelf)
         self._shelves[shelf.group] = Contents(shelf, epoch, self._numbers)
         return epoch
+
+    def gave(self, lease: Lease) -> bool:
+        """Whether a lease is of this tier, held or not: no other process has an epoch like it."""
+        return lease.epoch.rpartition(".")[0].endswith(self._mark)
 
     def forget(self, group: int) -> None:
         """Keep nothing of a group that is no longer asked for."""

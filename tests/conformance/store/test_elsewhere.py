@@ -124,14 +124,12 @@ async def test_a_lease_that_is_over_finds_nothing(rig: StoreRig, *, ordered: boo
 
 
 @KINDS
-async def test_it_cannot_be_extended_nor_used_by_another_store(rig: StoreRig, *, ordered: bool) -> None:
+async def test_it_cannot_be_extended(rig: StoreRig, *, ordered: bool) -> None:
     one, other = await two(rig)
     tasks = await taken(one, ordered=ordered)
     found = await tickets(rig, other, tasks)
     with pytest.raises(LeaseLost):
         await other.extend(found)
-    with pytest.raises(LeaseLost):
-        await one.done_task(found)
     await one.done_task(tasks)
 
 
@@ -208,3 +206,61 @@ async def test_what_expired_is_held_while_it_is_out(rig: StoreRig) -> None:
     await one._rounds._keep_up()
     assert [running.count for running in await one.running()] == [3]
     await one.done_task(tasks)
+
+
+# The lease itself, at another server
+
+
+@KINDS
+async def test_a_lease_settles_at_another_server(rig: StoreRig, *, ordered: bool) -> None:
+    one, other = await two(rig)
+    tasks = await taken(one, 4, more=1, ordered=ordered)
+    assert await other.done_task(tasks[:1]) == "log"
+    await other.settle(done=[tasks[1]], bury=[Burial(tasks[2], "bad")])
+    await other.transact([("q", block_of("x", partition="p"))], retry=[Retry(tasks[3], rig.clock.now())])
+    assert [letter.message() for letter in await other.dead_letters("q")] == [tasks[2].message()]
+    for store in (one, other):
+        with pytest.raises(LeaseLost) as caught:
+            await store.done_task(tasks)
+        assert sorted(caught.value.ids) == [task.id for task in tasks]
+    rig.clock.advance(seconds=61)
+    await one.tick()
+    await other.tick()
+    rest = await rest_of(one) + await rest_of(other)
+    assert sorted(rest) == [(b"3", 1), (b"4", 0), (b"x", 0)]
+    assert (await one.ledger()).queues[0].groups[0].done == 5
+
+
+@KINDS
+async def test_a_lease_that_is_over_settles_nothing_at_another_server(
+    rig: StoreRig, *, ordered: bool
+) -> None:
+    one, other = await two(rig)
+    tasks = await taken(one, 2, more=0, ordered=ordered)
+    rig.clock.advance(seconds=61)
+    await one.tick()
+    again = await one.get_task("q", 2)
+    assert [task.id for task in again] == [task.id for task in tasks]
+    with pytest.raises(LeaseLost) as caught:
+        await other.done_task(tasks)
+    assert sorted(caught.value.ids) == [task.id for task in tasks]
+    assert await other.done_task(again) == "log"
+
+
+async def test_a_lease_that_was_released_settles_nothing_where_it_was_given_out(rig: StoreRig) -> None:
+    one, _ = await two(rig)
+    tasks = await taken(one, 2, more=0)
+    await one.release(tasks)
+    again = await one.get_task("q", 2)
+    with pytest.raises(LeaseLost):
+        await one.done_task(tasks)
+    assert await one.done_task(again) == "log"
+
+
+async def test_what_was_never_out_is_not_settled_by_a_forged_lease(rig: StoreRig) -> None:
+    one, other = await two(rig)
+    (task, *_) = await taken(one, 1, more=2)
+    forged = [Ticket(task.id + n, task.lease) for n in range(3)]
+    with pytest.raises(LeaseLost) as caught:
+        await other.done_task(forged)
+    assert list(caught.value.ids) == [task.id + 1, task.id + 2]
