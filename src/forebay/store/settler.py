@@ -256,7 +256,8 @@ class Settler:
         """Verdicts on leases of other servers as such that the log vouches for; it may refuse them still.
 
         The log holds a lease's token until the message comes back or is settled, wherever that happens. What
-        it doesn't vouch for stays as it is: no shelf of ours has it. Where servers share a tier, that tells.
+        it doesn't vouch for stays as it is: no shelf of ours has it. Of a claim that is out from our own
+        shelf, that shelf tells, whatever the lease says; where servers share a tier, that does.
         """
         own = self._tiers.own_warm
         strange = [lease for lease in verdicts if lease.epoch != self._elsewhere and not own.gave(lease)]
@@ -264,6 +265,8 @@ class Settler:
             return verdicts
         epoch = await self._epoch_elsewhere()
         claims = {claim.token: without_body(claim) async for claim in self._claims(strange)}
+        for token in own.out_claims(self._group.number):
+            claims.pop(token, None)
         vouched = {lease: verdicts[lease] for lease in verdicts if lease not in strange}
         for lease in strange:
             offsets = set(verdicts[lease].offsets())

@@ -80,6 +80,11 @@ class MemoryWarm:
         """Whether a lease is of this tier, held or not: no other process has an epoch like it."""
         return lease.epoch.rpartition(".")[0].endswith(self._mark)
 
+    def out_claims(self, group: int) -> set[int]:
+        """The tokens of claims of which something is leased."""
+        contents = self._shelves.get(group)
+        return set() if contents is None else {held.parcel.claim for held in contents.held.values()}
+
     def forget(self, group: int) -> None:
         """Keep nothing of a group that is no longer asked for."""
         self._shelves.pop(group, None)

@@ -124,12 +124,16 @@ async def test_a_lease_that_is_over_finds_nothing(rig: StoreRig, *, ordered: boo
 
 
 @KINDS
-async def test_it_cannot_be_extended(rig: StoreRig, *, ordered: bool) -> None:
+async def test_it_cannot_be_extended_nor_used_where_it_was_handed_out(
+    rig: StoreRig, *, ordered: bool
+) -> None:
     one, other = await two(rig)
     tasks = await taken(one, ordered=ordered)
     found = await tickets(rig, other, tasks)
     with pytest.raises(LeaseLost):
         await other.extend(found)
+    with pytest.raises(LeaseLost):
+        await one.done_task(found)
     await one.done_task(tasks)
 
 
