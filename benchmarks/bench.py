@@ -63,6 +63,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """In the files of a bulk replay."""
     queues: int = 50_000
     """That are idle beside the one that is used."""
+    partitions: int = 200_000
+    """Of one queue, each with a message that waits."""
 
 
 FULL: Final = Pace()
@@ -85,6 +87,7 @@ QUICK: Final = Pace(
     spark_messages=20_000,
     spark_events=40_000,
     queues=2_000,
+    partitions=2_000,
 )
 
 

@@ -5,7 +5,7 @@ The idle queues are written straight into the log, since to make them one by one
 
 import asyncio
 import sqlite3
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 from os import sysconf
@@ -57,7 +57,7 @@ _POSTGRES: Final = (
 """What a queue without messages has there: its rows are those of the first one."""
 
 
-class _Site:
+class Site:
     """A server and what is measured of it."""
 
     def __init__(self, server: ForebayServer, connection: HttpConnection) -> None:
@@ -68,6 +68,7 @@ class _Site:
         self._numbers = count()
 
     async def ask(self, method: str, path: str, body: bytes = b"", *, expected: int = 200) -> bytes:
+        """The body of an answer, which must have the expected status."""
         return await self.connection.ask(request(path, body, method=method), expected)
 
     async def create(self) -> None:
@@ -137,17 +138,15 @@ async def _fill_postgres(dsn: str, queues: int) -> None:
 
 async def _compare(bench: Bench, name: str, few_url: str, many_url: str) -> Figures:
     pace = bench.pace
-    async with _serving(bench, few_url) as few, _serving(bench, many_url) as many:
+    async with serving(bench, few_url) as few, serving(bench, many_url) as many:
         with bench.part(name, pace.rounds + 2):
             for number in range(pace.rounds):
                 with bench.note(f"round {number + 1} of {pace.rounds}"):
                     for site in (few, many):
-                        await _for(pace.seconds / 2, site.create)
-                        await _for(pace.seconds / 2, site.work)
+                        await repeat_for(pace.seconds / 2, site.create)
+                        await repeat_for(pace.seconds / 2, site.work)
             with bench.note("idle"):
-                before = [site.cpu_seconds() for site in (few, many)]
-                await asyncio.sleep(_IDLE_SECONDS)
-                used = [site.cpu_seconds() - b for site, b in zip((few, many), before, strict=True)]
+                used = await idle_cpu([few, many])
             with bench.note("all books"):
                 ledger_seconds, ledger_bytes, stall = await _read_books(many)
     return {
@@ -156,8 +155,8 @@ async def _compare(bench: Bench, name: str, few_url: str, many_url: str) -> Figu
         "create_ratio": round(median(few.creations) / median(many.creations), 2),
         "push_and_take_ms": round(median(many.works) * 1000, 2),
         "push_and_take_ratio": round(median(many.works) / median(few.works), 2),
-        "idle_cpu_percent": round(100 * used[1] / _IDLE_SECONDS, 1),
-        "idle_cpu_percent_few": round(100 * used[0] / _IDLE_SECONDS, 1),
+        "idle_cpu_percent": used[1],
+        "idle_cpu_percent_few": used[0],
         "ledger_seconds": round(ledger_seconds, 2),
         "ledger_mb": round(ledger_bytes / 1e6, 1),
         "stall_ms": round(stall * 1000, 1),
@@ -165,24 +164,34 @@ async def _compare(bench: Bench, name: str, few_url: str, many_url: str) -> Figu
 
 
 @asynccontextmanager
-async def _serving(bench: Bench, url: str) -> AsyncIterator[_Site]:
+async def serving(bench: Bench, url: str) -> AsyncIterator[Site]:
+    """A server on a log."""
     holder = bench.forebay(url)
     server = await asyncio.to_thread(holder.__enter__)
     connection = await HttpConnection.open(server.port)
     try:
-        yield _Site(server, connection)
+        yield Site(server, connection)
     finally:
         connection.close()
         await asyncio.to_thread(holder.__exit__, None, None, None)
 
 
-async def _for(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+async def idle_cpu(sites: Sequence[Site]) -> list[float]:
+    """What servers that nobody asks use of a core, in percent."""
+    before = [site.cpu_seconds() for site in sites]
+    await asyncio.sleep(_IDLE_SECONDS)
+    used = [site.cpu_seconds() - b for site, b in zip(sites, before, strict=True)]
+    return [round(100 * seconds / _IDLE_SECONDS, 1) for seconds in used]
+
+
+async def repeat_for(seconds: float, work: Callable[[], Awaitable[None]]) -> None:
+    """Do something again and again for so many seconds."""
     until = perf_counter() + seconds
     while perf_counter() < until:
         await work()
 
 
-async def _read_books(site: _Site) -> tuple[float, int, float]:
+async def _read_books(site: Site) -> tuple[float, int, float]:
     """Read the books of all queues: how long it took, how many bytes, how long others had to wait."""
     other = await HttpConnection.open(site.server.port)
     stalls: list[float] = []
