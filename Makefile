@@ -96,7 +96,7 @@ bench-server: setup ## benchmark of the server over HTTP
 bench-failover: setup ## benchmark of pushes and replay while the database is away
 	$(BIN)/python -m benchmarks.failover
 
-bench-queues: setup ## benchmark of a queue among 50,000 that are idle
+bench-queues: setup ## benchmark of a queue among 50,000 idle ones, and of 200,000 partitions
 	$(BIN)/python -m benchmarks.queues
 
 bench-queen: setup ## benchmark of a Queen MQ client (beside a Queen server, with QUEEN_URL=...)
