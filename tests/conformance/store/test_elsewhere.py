@@ -12,6 +12,8 @@ from forebay.store.values import Burial, Retry, Task, Ticket
 from tests.conformance.steps import SECOND, block_of, stored
 from tests.conformance.store.rigs import StoreRig
 
+PATIENCE_SECONDS = 30.0
+"""A tier that stalls is given up for a moment; whoever waits gets its tasks nevertheless."""
 KINDS = pytest.mark.parametrize("ordered", [False, True], ids=["unordered", "ordered"])
 
 
@@ -32,7 +34,7 @@ async def taken(store: LogStore, count: int = 3, *, more: int = 2, **settings: A
     await store.create_queue("q", settings)
     messages = [Message(b"%d" % i, "p", f"t{i}") for i in range(count + more)]
     await store.put_task("q", *messages)
-    return await store.get_task("q", count)
+    return await store.get_task("q", count, wait_seconds=PATIENCE_SECONDS)
 
 
 async def tickets(rig: StoreRig, store: LogStore, tasks: list[Task]) -> list[Ticket]:

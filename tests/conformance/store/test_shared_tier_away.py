@@ -121,10 +121,12 @@ async def test_leases_expire_while_the_tier_is_away(
     await first.get_task("orders")
     shared_rig.cut_off(refused=LOSSES[loss])
     await put_many(first, 10)
-    held = await first.get_task("orders", 10)
+    held = await first.get_task(
+        "orders", 10, wait_seconds=10
+    )  # the log may stall
     shared_rig.clock.advance(seconds=21)
     await first.tick()
-    again = await first.get_task("orders", 10)
+    again = await first.get_task("orders", 10, wait_seconds=10)
     assert sorted(numbers(again)) == sorted(numbers(held))
     assert [task.attempts for task in again] == [1] * 10
     await first.done_task(again)
