@@ -121,9 +121,7 @@ async def test_leases_expire_while_the_tier_is_away(
     await first.get_task("orders")
     shared_rig.cut_off(refused=LOSSES[loss])
     await put_many(first, 10)
-    held = await first.get_task(
-        "orders", 10, wait_seconds=10
-    )  # the log may stall
+    held = await first.get_task("orders", 10, wait_seconds=10)  # the log may stall
     shared_rig.clock.advance(seconds=21)
     await first.tick()
     again = await first.get_task("orders", 10, wait_seconds=10)
