@@ -318,7 +318,12 @@ class _Recovery:
                 recovered.entry_count += chunk.end - chunk.first
                 recovered.total_bytes += one.bytes
         if meta:
-            recovered.entry_count -= sum(last - first + 1 for first, last in recovered.acked)
+            # Numbers that no chunk has count as acknowledged too, and were not counted above.
+            recovered.entry_count -= sum(
+                max(0, min(last + 1, one.chunk.end) - max(first, one.chunk.first, cursor))
+                for first, last in recovered.acked
+                for one in seen
+            )
             recovered.total_bytes -= meta.acked_bytes
 
     def _report_head(self, one: _Seen) -> None:

@@ -223,3 +223,19 @@ def test_a_chunk_whose_damage_can_not_be_copied_is_kept_whole() -> None:
     queue.sync()
     assert disk.content(f"{name}.damaged") == bad
     assert name not in disk.list()
+
+
+def test_blocks_of_a_missing_chunk_are_not_taken_off_the_count_twice() -> None:
+    disk = SimulatedDisk()
+    queue = opened(disk, chunk_size=150, compression="none")
+    queue.push([b"%02d" % number * 10 for number in range(6)])
+    queue.close()
+    names = chunks_of(disk)
+    disk = copied(disk, **{names[2]: None})
+    queue = opened(disk, [], chunk_size=150, compression="none")
+    assert len(queue.read(9, ALL)) == 5
+    queue.close()
+    disk = copied(disk, **{names[4]: None})
+    queue = opened(disk, [], chunk_size=150, compression="none")
+    assert queue.entry_count == 4
+    assert len(queue.read(9, ALL)) == 4
