@@ -9,6 +9,7 @@ which it lies is safe. Syncs happen outside the lock, so that nobody who reads w
 """
 
 import threading
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from itertools import repeat
@@ -29,9 +30,19 @@ from forebay.fastqueue.settings import FastQueueSettings, largest_block
 from forebay.fastqueue.snapshot import Snapshots
 from forebay.fastqueue.window import Window
 from forebay.fastqueue.writer import Writer
-from forebay.model import Unavailable
 
 _NEVER: Final = float("-inf")
+
+
+class Ticket:
+    """A push that waits to be safe: all records before `end` have to be."""
+
+    __slots__ = ("end", "error", "is_safe")
+
+    def __init__(self, end: int) -> None:
+        self.end = end
+        self.is_safe = False
+        self.error: OSError | None = None
 
 
 class FastQueue:
@@ -70,10 +81,11 @@ class FastQueue:
         self._safe = recovered.end
         self._safe_bytes = recovered.bytes_before
         self._lock = threading.RLock()
+        self._meta_lock = threading.Lock()
         self._turn = threading.Condition(self._lock)
         self._is_syncing = False
         self._withdrawals = 0
-        self._withdrawn_by: OSError | None = None
+        self._waiting: deque[Ticket] = deque()
         self._is_closed = False
         self._written_meta: Meta | None = None
         self._meta_at = self._push_at = _NEVER
@@ -191,6 +203,7 @@ class FastQueue:
         """
         datas, size = checked_blocks(datas, self._block_bytes_max)
         packed = self._layout.pack(datas) if self._is_always else None
+        ticket: Ticket | None = None
         with self._lock:
             self._check_open()
             check_room(self._settings, self.entry_count + len(datas), self.total_bytes + size)
@@ -198,9 +211,12 @@ class FastQueue:
             records = list(map(Record, range(first, first + len(datas)), repeat(self._clock()), datas))
             if records:
                 self._take(records, size, packed)
-            end, withdrawals = self._next, self._withdrawals
-        if self._is_always and records:
-            self._commit(end, withdrawals)
+            end = self._next
+            if self._is_always and records:
+                ticket = Ticket(end)
+                self._waiting.append(ticket)
+        if ticket is not None:
+            self._commit(ticket)
         return range(first, end)
 
     def _check_open(self) -> None:
@@ -248,14 +264,14 @@ class FastQueue:
 
     # Safe
 
-    def _commit(self, end: int, withdrawals: int) -> None:
-        """Return when all before `end` is safe; whoever comes first syncs for all who wait."""
+    def _commit(self, ticket: Ticket) -> None:
+        """Return when a push is safe, raise when it failed; whoever comes first syncs for all who wait."""
         with self._turn:
-            while self._withdrawals == withdrawals and self._safe < end and self._is_syncing:
+            while self._is_syncing and not ticket.is_safe and ticket.error is None:
                 self._turn.wait()
-            if self._withdrawals != withdrawals:
-                raise self._withdrawn_error()
-            if self._safe >= end:
+            if ticket.error is not None:
+                raise error_of(ticket.error, "written")
+            if ticket.is_safe:
                 return
             self._is_syncing = True
         try:
@@ -298,6 +314,8 @@ class FastQueue:
     def _note_safe(self, place: Place, size: int) -> None:
         self._writer.note_safe(place)
         self._safe, self._safe_bytes = max(self._safe, place.sequence), size
+        while self._waiting and self._waiting[0].end <= self._safe:
+            self._waiting.popleft().is_safe = True
         if self._is_always:
             self._trim()
 
@@ -318,7 +336,7 @@ class FastQueue:
                     file.sync()
             except OSError as again:
                 self._withdraw(records, again)
-                raise self._withdrawn_error() from again
+                raise error_of(again, "written") from again
             self._note_safe(self._writer.place, self._writer.bytes_before)
 
     def _withdraw(self, records: Sequence[Record], error: OSError) -> None:
@@ -329,11 +347,9 @@ class FastQueue:
         self.entry_count -= len(records)
         self.total_bytes -= sum(len(record.data) for record in records)
         self._withdrawals += 1
-        self._withdrawn_by = error
-
-    def _withdrawn_error(self) -> Unavailable:
-        assert self._withdrawn_by is not None
-        return error_of(self._withdrawn_by, "written")
+        for ticket in self._waiting:
+            ticket.error = error
+        self._waiting.clear()
 
     def _report_unsynced(self, error: OSError) -> None:
         first, last = self._safe, self._writer.end - 1
@@ -475,7 +491,7 @@ class FastQueue:
 
     def sync(self) -> None:
         """Write what is in memory alone, make everything safe, and write the meta."""
-        with self._alone():
+        with self._meta_lock:
             self._sync_meta(flushes=True)
 
     def tick(self, now: float) -> None:
@@ -487,7 +503,7 @@ class FastQueue:
             self._push_at, self._seen_next = now, self._next
         is_stale = now - self._push_at >= self._settings.stale_flush
         if now - self._meta_at >= self._settings.meta_sync_interval or now < self._meta_at:
-            with self._alone():
+            with self._meta_lock:
                 self._sync_meta(flushes=is_stale or self._settings.durability == "interval")
             self._meta_at = now
 
@@ -501,9 +517,12 @@ class FastQueue:
                     self._flush()
                 meta = self._snapshots.take(self._held)
                 withdrawals = self._withdrawals
-            if (self._settings.durability != "memory" or flushes) and not self._sync():
-                with self._lock:
-                    meta = self._snapshots.take(self._held)
+            if self._settings.durability != "memory" or flushes:
+                with self._alone():
+                    is_synced = self._sync()
+                if not is_synced:
+                    with self._lock:
+                        meta = self._snapshots.take(self._held)
             if meta != self._written_meta and withdrawals == self._withdrawals:
                 self._save(meta)
             self._delete(meta.cursor)
@@ -533,13 +552,13 @@ class FastQueue:
 
     def close(self) -> None:
         """Write everything and let go of the folder, also where that fails; twice is fine."""
-        with self._alone():
+        with self._meta_lock:
             if self._is_closed:
                 return
             try:
                 self._sync_meta(flushes=True)
             finally:
-                with self._lock:
+                with self._alone(), self._lock:
                     self._is_closed = True
                     self._reader.reset()
                     self._writer.close()
