@@ -179,19 +179,29 @@ class Delivery:
 
     async def send_once(self, request: Request) -> Outcome:
         """Send a request that isn't queued, once; Unavailable while the destination is left alone."""
-        permit = self._gate.ask()
-        if isinstance(permit, float):
-            raise Unavailable(
-                f"{self.destination.name} is left alone for now",
-                hint="try again, or switch the queue on",
-                retry_after_seconds=permit,
-            )
+        permit = await self._permit_now()
         try:
             prepared = self.destination.prepare(request, id=f"now-{self._clock()}")
         except BaseException:
             self.admission.give_back(permit)
             raise
         return await self._exchange(prepared, permit, attempts=0)
+
+    async def _permit_now(self) -> Permit:
+        """A permit for a client that waits: soon, or not at all while the breaker is open."""
+        try:
+            async with asyncio.timeout(self.settings.block_timeout):
+                while isinstance(permit := self._gate.ask(), float):
+                    if self.admission.breaker.state is not BreakerState.CLOSED:
+                        raise self._left_alone(permit)
+                    await self._gate.wait(permit)
+        except TimeoutError:
+            raise self._left_alone(1.0) from None
+        return permit
+
+    def _left_alone(self, seconds: float) -> Unavailable:
+        text = f"{self.destination.name} gets no more requests for now"
+        return Unavailable(text, hint="try again, or switch the queue on", retry_after_seconds=seconds)
 
     def _prepared(self, entry: Entry) -> Prepared | None:
         """The next request of an entry; one that can never be sent is buried."""

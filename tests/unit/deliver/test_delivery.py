@@ -19,7 +19,7 @@ from forebay.deliver.queue_settings import (
     SendQueueSettings,
 )
 from forebay.deliver.values import Outcome, Prepared, Request
-from forebay.model import Rejected
+from forebay.model import Rejected, Unavailable
 from tests.unit.deliver.queues import QueueRig
 
 OK = of_status(200)
@@ -408,3 +408,26 @@ async def test_the_first_in_line_tries_again_as_soon_as_the_breaker_would() -> N
         await rig.destination.until(1)
         await rig.queue._next_round()
         assert rig.delivery.counts.backoff_seconds == 0.5
+
+
+def a_request(body: bytes) -> Request:
+    return Request(b"POST", b"/x", (), body)
+
+
+async def test_requests_without_a_queue_wait_for_their_turn() -> None:
+    async with a_delivery(start=False, workers=2) as rig:
+        rig.delivery.admission.in_flight_max = 2
+        tasks = [asyncio.create_task(rig.delivery.send_once(a_request(b"%d" % n))) for n in range(10)]
+        outcomes = await asyncio.gather(*tasks)
+        assert all(outcome.is_delivered for outcome in outcomes)
+        assert rig.destination.most <= 2
+
+
+async def test_requests_without_a_queue_are_refused_while_the_breaker_is_open() -> None:
+    async with a_delivery(start=False, circuit_breaker=BreakerSettings(threshold=1)) as rig:
+        rig.destination.answer = lambda _: of_status(503)
+        await rig.delivery.send_once(a_request(b"a"))
+        with pytest.raises(Unavailable):
+            await rig.delivery.send_once(a_request(b"b"))
+        assert rig.bodies == [b"a"]
+        assert not await rig.delivery.send_now(a_request(b"c"))
