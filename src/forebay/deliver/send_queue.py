@@ -13,7 +13,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import threading
-from collections import Counter, deque
+from collections import deque
 from collections.abc import Callable
 from contextlib import suppress
 from queue import SimpleQueue
@@ -22,8 +22,8 @@ from typing import Final, NoReturn
 from forebay.deliver.backing import Backing, BackingCounts
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.disk_round import DiskRound, Done, Push
-from forebay.deliver.entry import Entry, EntryState
-from forebay.deliver.memory_queue import DRAIN_COUNT, DRAIN_SECONDS, MemoryQueue
+from forebay.deliver.entry import Entry
+from forebay.deliver.memory_failover import MemoryFailover
 from forebay.deliver.order import order_rule
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.room import Room
@@ -34,8 +34,6 @@ from forebay.model import ForebayError, Full, Rejected, Unavailable
 __all__ = ["SendQueue"]
 
 logger: Final = logging.getLogger("forebay.deliver")
-_VOLATILE: Final = 1 << 62
-"""Sequence numbers of entries that are only in memory begin here: after all others."""
 _TICK_SECONDS: Final = 0.1
 """How long acks may gather when nothing else takes a round."""
 _IDLE_TICKS: Final = 5
@@ -71,8 +69,6 @@ class SendQueue:
         self._unread, self._unread_bytes = backing.entry_count, backing.total_bytes
         self.room = Room(sizes.max_size, sizes.max_bytes, size=self._unread, bytes_held=self._unread_bytes)
         self._window = Window()
-        self._memory = MemoryQueue()
-        self._volatile = _VOLATILE
         self._pending: list[Push] = []
         self._acks: list[int] = []
         self._letters: list[tuple[bytes, Done]] = []
@@ -82,12 +78,14 @@ class SendQueue:
         self._is_scheduled = False
         self._round_ended: asyncio.Future[None] | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
-        self._drain_timer: asyncio.TimerHandle | None = None
         self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
         self._ticks = 0
         self._is_closed = False
-        self.pushed = self.disk_full = self._lost = 0
-        self.dropped: Counter[str] = Counter()
+        self.pushed = self.disk_full = 0
+        self._failover = MemoryFailover(
+            settings, self._window, submit=self._submit, drop=self._drop, wake=lambda: self._wake_takers(1)
+        )
+        self.dropped = self._failover.dropped
         """Entries that were accepted or offered and then not kept, by reason."""
         self.problem: str | None = None
         """Why the disk didn't take the last push; None when it did."""
@@ -223,17 +221,18 @@ class SendQueue:
         self._kick()
 
     def _settle(self, entry: Entry) -> None:
-        self._forget(entry)
-        self.room.release(entry.size)
+        self._drop(entry)
         if entry.is_volatile:
-            self._memory.remove(entry)
+            self._failover.settle(entry)
             return
         self._acks.append(entry.sequence)
         if len(self._acks) >= _ACKS:
             self._kick()
 
-    def _forget(self, entry: Entry) -> None:
+    def _drop(self, entry: Entry) -> None:
+        """Give up the place and the room of an entry."""
         self._window.remove(entry)
+        self.room.release(entry.size)
         if entry.is_ordered:
             self._wake_takers(1)  # for the one behind it
 
@@ -257,12 +256,12 @@ class SendQueue:
     @property
     def volatile(self) -> int:
         """Entries that are only in memory since the disk doesn't take them."""
-        return len(self._memory)
+        return len(self._failover)
 
     @property
     def lost(self) -> int:
         """Entries that were acknowledged and then dropped or damaged."""
-        return self.dropped["oldest"] + self.dropped["corrupt"] + self._lost
+        return self.dropped["oldest"] + self.dropped["corrupt"] + self._failover.lost
 
     def backing_counts(self) -> BackingCounts:
         """What the disk's side counts."""
@@ -274,6 +273,10 @@ class SendQueue:
         return 0.0 if oldest is None else max(0.0, (self._clock() - oldest.enqueued_at_us) / 1e6)
 
     # Rounds
+
+    def _submit(self, pushes: list[Push]) -> None:
+        self._pending += pushes
+        self._kick()
 
     def _kick(self) -> None:
         """Start a round soon, with all that is asked for in this turn of the loop."""
@@ -336,15 +339,17 @@ class SendQueue:
             self._unread += 1
             self._unread_bytes += len(push.data)
         if push.entry is not None:
-            self._drained(push.entry, push.error)
+            self._failover.drained(push.entry, push.error)
         elif push.error is None:
             push.done(None)
-            self._drain_soon()
+            self._failover.drain_soon()
         elif isinstance(push.error, Rejected):
             self.room.release(len(push.data))
             push.done(push.error)
         else:
-            self._fail_over(push)
+            self.problem = str(push.error)
+            self.disk_full += isinstance(push.error, Full)
+            self._failover.add(push, self._clock(), is_ordered=self._is_ordered(push.data))
 
     def _forget_unreadable(self) -> None:
         """The disk has nothing more to read: the rest of what was counted is damaged, and reported."""
@@ -386,72 +391,6 @@ class SendQueue:
         self._wake_takers(self._window.wake(self._loop.time()))
         self._set_wake_timer()
 
-    # Failover: the disk doesn't take a push
-
-    def _fail_over(self, push: Push) -> None:
-        assert push.error is not None
-        self.problem = str(push.error)
-        self.disk_full += isinstance(push.error, Full)
-        is_ordered = self._is_ordered(push.data)
-        entry = Entry(self._volatile, self._clock(), push.data, is_volatile=True, is_ordered=is_ordered)
-        self._volatile += 1
-        done = push.done
-        if self._settings.durability != "always":
-            done(None)
-            done = _nobody
-        else:
-            self._loop.call_later(self._settings.block_timeout, self._expire, entry, push.error)
-        self._window.add(entry)
-        for evicted in self._memory.add(entry, done):
-            self._withdraw(evicted, push.error)
-        self._wake_takers(1)
-        if self._drain_timer is None:
-            self._drain_timer = self._loop.call_later(DRAIN_SECONDS, self._drain)
-
-    def _expire(self, entry: Entry, error: ForebayError) -> None:
-        """The pusher has waited long enough."""
-        if entry.state in (EntryState.READY, EntryState.DELAYED):
-            self._withdraw(entry, error)
-        elif entry.state is not EntryState.GONE:  # it is being sent or written: the answer comes soon
-            self._loop.call_later(1.0, self._expire, entry, error)
-
-    def _withdraw(self, entry: Entry, error: ForebayError) -> None:
-        self._count_drop("disk_full" if isinstance(error, Full) else "disk_failed")
-        self._forget(entry)
-        self.room.release(entry.size)
-        self._memory.remove(entry, error)
-
-    def _count_drop(self, reason: str) -> None:
-        """An entry in memory is dropped: with a weaker durability its pusher was told that it is kept."""
-        self.dropped[reason] += 1
-        self._lost += self._settings.durability != "always"
-
-    def _drain(self) -> None:
-        """Try the disk again with a few entries."""
-        self._drain_timer = None
-        for entry in self._memory.idle(DRAIN_COUNT):
-            entry.state = EntryState.WRITING
-            self._pending.append(Push(entry.data, _nobody, entry))
-        self._kick()
-
-    def _drain_soon(self) -> None:
-        """The disk has taken a push: it may take the others."""
-        if self._drain_timer is not None:
-            self._drain_timer.cancel()
-            self._drain_timer = self._loop.call_later(0.0, self._drain)
-
-    def _drained(self, entry: Entry, error: ForebayError | None) -> None:
-        if error is None:
-            self._forget(entry)
-            self._memory.remove(entry)
-        else:
-            self._window.put_back(entry)
-            self._wake_takers(1)
-        if self._is_closed or not len(self._memory) or self._drain_timer is not None:
-            return
-        pause = DRAIN_SECONDS if error is not None else 0.0
-        self._drain_timer = self._loop.call_later(pause, self._drain)
-
     # The end
 
     async def close(self) -> None:
@@ -462,24 +401,23 @@ class SendQueue:
         if self._is_closed:
             return
         self._is_closed = True
-        for timer in (self._tick_timer, self._wake_timer, self._drain_timer):
+        self._failover.stop()
+        for timer in (self._tick_timer, self._wake_timer):
             if timer is not None:
                 timer.cancel()
         await self._settle_down()
-        for entry in self._memory:
-            self._count_drop("shutdown")
-            self._memory.remove(entry, _closed())
+        self._failover.refuse_all(_closed())
         self._rounds.put(None)
         await asyncio.to_thread(self._close_files)
 
     async def _settle_down(self) -> None:
         """Rounds until nothing is left to write, or the disk takes nothing."""
         while True:
-            before = len(self._memory)
-            self._drain()
+            before = len(self._failover)
+            self._failover.drain()
             while self._round is not None or self._pending or self._letters or self._is_scheduled:
                 await self._next_round()
-            if not self._memory or len(self._memory) >= before:
+            if not len(self._failover) or len(self._failover) >= before:
                 break
         while self._acks:
             held = len(self._acks)
@@ -491,10 +429,6 @@ class SendQueue:
         self._thread.join()
         self._backing.close()
         self._dead.close()
-
-
-def _nobody(_: ForebayError | None) -> None:
-    """The pusher has its answer already."""
 
 
 def _closed() -> Unavailable:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forebay.deliver import memory_queue, send_queue
+from forebay.deliver import memory_failover, memory_queue
 from forebay.deliver.backing import MemoryBacking
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
@@ -258,7 +258,7 @@ async def test_what_the_disk_refused_is_drained_to_it_when_it_takes_a_push() -> 
 
 
 async def test_the_disk_is_tried_again_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(send_queue, "DRAIN_SECONDS", 0.01)
+    monkeypatch.setattr(memory_failover, "DRAIN_SECONDS", 0.01)
     async with a_queue() as rig:
         rig.backing.error = Full("no space left")
         pushing = asyncio.create_task(rig.queue.push(b"a"))
