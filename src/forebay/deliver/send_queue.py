@@ -427,8 +427,11 @@ class SendQueue:
 
     def _close_files(self) -> None:
         self._thread.join()
-        self._backing.close()
-        self._dead.close()
+        for files in (self._backing, self._dead):
+            try:
+                files.close()
+            except (ForebayError, OSError) as error:  # what was acknowledged is safe; the rest may end
+                logger.error("a queue couldn't be closed well: %s", error)  # noqa: TRY400 - no trace helps here
 
 
 def _closed() -> Unavailable:

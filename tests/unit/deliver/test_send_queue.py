@@ -378,6 +378,22 @@ def test_dead_letters_are_bounded_and_the_newest_stay(limits: dict[str, int]) ->
     assert [int(record.data) for record in backing._records.values()] == [7, 8, 9]
 
 
+async def test_a_disk_that_fails_at_the_end_keeps_nobody_from_stopping(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    async with a_queue() as rig:
+        closed = []
+
+        def failing() -> None:
+            raise Full("no space left")
+
+        rig.backing.close = failing  # type: ignore[method-assign]
+        rig.dead_backing.close = lambda: closed.append(True)  # type: ignore[method-assign]
+        await rig.queue.close()
+    assert closed == [True]
+    assert "no space left" in caplog.text
+
+
 async def test_a_closed_queue_takes_nothing() -> None:
     async with a_queue() as rig:
         await rig.queue.close()
