@@ -5,6 +5,7 @@ from time import monotonic
 
 from prometheus_client.registry import Collector
 
+from forebay.deliver.queue_metrics import QueueDeliveryMetrics
 from forebay.spark.archive.numbers import ArchiveNumbers
 from forebay.spark.flows.numbers import PipelineNumbers
 from forebay.work.manager_numbers import ManagerNumbers
@@ -13,8 +14,8 @@ from forebay.work.numbers import Numbers
 
 def metrics_page(note: str) -> Iterator[str]:
     """The page."""
-    yield f"{note}\n# Metrics of workers, Managers, flows and the archive\n"
-    yield "What `forebay worker`, `forebay manager` and `forebay pipeline run` serve"
+    yield f"{note}\n# Metrics of workers, Managers, deliveries, flows and the archive\n"
+    yield "What `forebay worker`, `forebay manager`, `forebay deliver` and `forebay pipeline run` serve"
     yield "with `--metrics HOST:PORT`; under `forebay up`, unless told otherwise, a pipeline at"
     yield "127.0.0.1:6633, and a worker at 127.0.0.1:6634."
     yield "The server's are on its own `/metrics`.\n"
@@ -24,6 +25,10 @@ def metrics_page(note: str) -> Iterator[str]:
     yield "\n## Managers\n"
     yield "[Share workers among queues](../how-to/run-a-manager.md).\n"
     yield from _table(ManagerNumbers(monotonic))
+    yield "\n## Deliveries\n"
+    yield "[Deliver a queue as webhooks](../how-to/deliver-a-queue-as-webhooks.md): of `forebay deliver`, and"
+    yield "of a server that delivers queues itself, on its own `/metrics`.\n"
+    yield from _table(QueueDeliveryMetrics())
     yield "\n## Flows\n"
     yield "[Run flows](../how-to/run-flows.md). Those that read no queue have no lag.\n"
     yield from _table(PipelineNumbers())

@@ -77,6 +77,14 @@ class Counters(Collector):
             found[path] += count
         return found
 
+    def add(self, collector: Collector) -> None:
+        """Show the numbers of something else, too, until they are removed."""
+        self._registry.register(collector)
+
+    def remove(self, collector: Collector) -> None:
+        """Show them no longer."""
+        self._registry.unregister(collector)
+
     def text(self) -> bytes:
         """All numbers, as Prometheus reads them."""
         return generate_latest(self._registry)

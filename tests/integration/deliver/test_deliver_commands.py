@@ -4,6 +4,7 @@ import asyncio
 import json
 import signal
 import sys
+import urllib.request
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,6 +17,7 @@ from tests.integration.work.steps import until
 from tests.servers import ForebayServer
 from tests.servers.destination import DestinationServer, Received, answer, answers
 from tests.servers.forebay import environment
+from tests.servers.process import free_port
 
 # The commands are processes with loops of their own.
 pytestmark = pytest.mark.asyncio(loop_factories=["uvloop"])
@@ -32,6 +34,12 @@ async def command(*arguments: str, status: int = 0) -> str:
     printed, said = await asyncio.wait_for(running.communicate(), 100)
     assert running.returncode == status, (printed + said).decode()
     return (printed + said).decode() if status else printed.decode()
+
+
+def page(url: str) -> str:
+    """What is at an address."""
+    with urllib.request.urlopen(url, timeout=60) as answered:
+        return str(answered.read().decode())
 
 
 @asynccontextmanager
@@ -57,8 +65,12 @@ async def test_a_queue_is_delivered_by_a_process_of_its_own_and_a_signal_ends_it
             await store.put_task("jobs", *(b'{"n":%d}' % number for number in range(50)))
             flags = ("--to", target.url, "--body", "json", "--batch", "10", "--header", "X-Team=blue")
             more = ("--secrets-file", str(secrets), "--store", server.url, "--concurrency", "2")
-            async with started("deliver", "jobs", *flags, *more) as running:
+            port = free_port()
+            shown = ("--metrics", f"127.0.0.1:{port}")
+            async with started("deliver", "jobs", *flags, *more, *shown) as running:
                 await until(lambda: sum(body.count(b"n") for body in target.bodies) == 50, "all arrived")
+                numbers = await asyncio.to_thread(page, f"http://127.0.0.1:{port}/metrics")
+                assert 'forebay_delivery_breaker_state{destination="127.0.0.1",state="closed"} 1.0' in numbers
                 running.send_signal(signal.SIGTERM)
                 assert await asyncio.wait_for(running.wait(), 100) == 0
             (books,) = (await store.ledger(queue="jobs")).queues
@@ -103,6 +115,9 @@ async def test_a_server_delivers_its_queues_and_commands_look_after_destinations
                 assert (row["name"], row["pause"]["reason"]) == ("hooks", "test")
                 shown = await command("destinations", "list", "--store", server.url)
                 assert "paused" in shown
+                numbers = await asyncio.to_thread(page, f"{server.url}/metrics")
+                assert 'forebay_delivery_in_hand{destination="hooks"}' in numbers
+                assert 'forebay_delivery_paused{destination="hooks"}' in numbers
                 said = await command("destinations", "pause", "hoks", "--store", server.url, status=3)
                 assert "known: hooks" in said
                 await command("destinations", "resume", "hooks", "--store", server.url)

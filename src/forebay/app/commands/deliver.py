@@ -12,9 +12,11 @@ from typing import Final
 
 import msgspec
 import uvloop
+from prometheus_client import CollectorRegistry
 
-from forebay.app.commands.arguments import duration, pair
+from forebay.app.commands.arguments import address, duration, pair
 from forebay.app.commands.beginning import begun
+from forebay.app.commands.numbers_page import NumbersPage
 from forebay.app.commands.opened import answers, declare_store, nobody_there, store_url
 from forebay.app.configuring.faults import Given, misconfigured
 from forebay.app.configuring.reading import build
@@ -22,6 +24,7 @@ from forebay.app.configuring.schema import DELIVERY
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import is_server, open_store
 from forebay.deliver.deliveries import Deliveries
+from forebay.deliver.queue_metrics import QueueDeliveryMetrics
 from forebay.deliver.settings import QueueDeliverySettings
 from forebay.model import Misconfigured
 from forebay.store.seam import Store
@@ -56,6 +59,9 @@ def declare_deliver(parser: argparse.ArgumentParser) -> None:
         "--stop", metavar="DURATION", type=duration, default="30s",
         help="how long requests may go on after a signal (default: %(default)s)",
     )  # fmt: skip
+    parser.add_argument(
+        "--metrics", metavar="HOST:PORT", type=address, help="serve /metrics and /healthz there"
+    )
     declare_store(parser)
     levels = ("debug", "info", "warning", "error")
     parser.add_argument(
@@ -123,10 +129,22 @@ async def _deliver(arguments: argparse.Namespace, name: str, settings: QueueDeli
         store = await begun(lambda: _opened(stack, arguments, settings.queue), stopping)
         if store is None:
             return
-        async with Deliveries(store, {name: settings}, process=process_title(), stop_seconds=arguments.stop):
+        deliveries = Deliveries(store, {name: settings}, process=process_title(), stop_seconds=arguments.stop)
+        if arguments.metrics is not None:
+            registry = CollectorRegistry()
+            registry.register(QueueDeliveryMetrics(deliveries.running))
+            page = NumbersPage(registry, lambda: _trouble(deliveries), arguments.metrics)
+            await stack.enter_async_context(page)
+        async with deliveries:
             await stopping.wait()
             logger.info("stopping")
     logger.info("stopped")
+
+
+def _trouble(deliveries: Deliveries) -> str | None:
+    """Why nothing is delivered, or None."""
+    reasons = [delivery.paused_because for delivery in deliveries.running if delivery.paused_because]
+    return reasons[0] if reasons else None
 
 
 async def _opened(stack: AsyncExitStack, arguments: argparse.Namespace, queue: str) -> Store:

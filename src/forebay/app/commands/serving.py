@@ -26,6 +26,7 @@ from forebay.app.logs import set_up_logs
 from forebay.app.opening import RETRY_SECONDS, open_embedded
 from forebay.app.settings import Settings
 from forebay.deliver.deliveries import Deliveries
+from forebay.deliver.queue_metrics import QueueDeliveryMetrics
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
@@ -141,7 +142,8 @@ async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
             retry_seconds=RETRY_SECONDS if failover is None else failover.settings.attempt_seconds / 2,
         ) as store,
         Upkeep(store) as upkeep,
-        Deliveries(store, loaded.deliveries, process=process_title()),
+        Deliveries(store, loaded.deliveries, process=process_title()) as deliveries,
+        _counted(context, deliveries),
     ):
         context.inbox_rejected = lambda: upkeep.rejected
         if failover is not None:
@@ -149,6 +151,20 @@ async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
         if store.has_shared_tier:
             context.warm_problem = lambda: store.warm_problem
         yield store
+
+
+@asynccontextmanager
+async def _counted(context: Context, deliveries: Deliveries) -> AsyncIterator[None]:
+    """Show what is delivered among the numbers of the server."""
+    if not deliveries.running:
+        yield
+        return
+    metrics = QueueDeliveryMetrics(deliveries.running)
+    context.counters.add(metrics)
+    try:
+        yield
+    finally:
+        context.counters.remove(metrics)
 
 
 def _make_folder(path: str) -> None:
