@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -76,6 +76,7 @@ class Context:
         """Where small pushes meet."""
         self.deadlines = Deadlines(self.settings.limits.request_seconds)
         self._names: dict[int, str] = {}
+        self._learned: set[str] = set()
         self.desk = Desk(self)
         """What routes in Queen's format share."""
 
@@ -150,6 +151,13 @@ class Context:
         self.draining.set()
         for task in self.waiting:
             task.cancel()
+
+    async def learn_names(self, queues: Iterable[str]) -> None:
+        """Ask for queues that are about to be taken from: afterwards leases run while a slow log answers."""
+        for name in queues:
+            if name not in self._learned:
+                self._names[(await self.store.queue(name)).number] = name
+                self._learned.add(name)
 
     async def names(self, *numbers: int) -> Mapping[int, str]:
         """The names of queues by their numbers; those that aren't there are left out."""

@@ -79,6 +79,7 @@ async def _take(call: Call, queues: str | Sequence[str], form: TakeForm | TakeOn
     if form.worker is not None:
         check_text(form.worker, "worker", WORKER_BYTES_MAX)
     call.check_room()
+    await context.learn_names([queues] if isinstance(queues, str) else queues)
     wait = 0.0 if context.draining.is_set() else min(form.wait_seconds, limits.wait_seconds_max)
     taking = context.store.get_task(
         queues if isinstance(queues, str) or len(queues) > 1 else queues[0],
