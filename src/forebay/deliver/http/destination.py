@@ -19,7 +19,7 @@ from forebay.deliver.http.pool import ConnectionPool
 from forebay.deliver.http.tls import client_context
 from forebay.deliver.settings import DestinationSettings
 from forebay.deliver.signature import SIGNATURE_HEADERS, signature_headers
-from forebay.deliver.values import Outcome, Prepared, Request
+from forebay.deliver.values import Headers, Outcome, Prepared, Request
 from forebay.model import Rejected
 
 __all__ = ["HttpDestination"]
@@ -67,6 +67,8 @@ class HttpDestination:
         self._left_out = _OF_CONNECTION | own | (SIGNATURE_HEADERS if self._keys else frozenset())
         self._has_agent = b"user-agent" in own
         self._agent = b"User-Agent: forebay\r\n"
+        self._last: tuple[tuple[bytes, bytes, Headers], bytes] = ((b"", b"", ()), b"")
+        """The start of the last head and what it was made of: clients send the same one again and again."""
         tls = client_context(settings.tls) if self._address.is_tls else None
         self._pool = ConnectionPool(settings, tls)
         self._slots = asyncio.Semaphore(settings.concurrency)
@@ -80,12 +82,22 @@ class HttpDestination:
 
     def prepare(self, request: Request, *, id: str) -> Prepared:
         """Make the head of a request."""
+        if self._keys and not _ID.fullmatch(id):
+            raise Rejected(f"the id {id[:64]!r} can't be signed", hint="use letters, digits, - and _")
+        known, start = self._last
+        given = (request.method, request.target, request.headers)
+        if known != given:
+            start = self._start(request)
+            self._last = (given, start)
+        head = b"%sContent-Length: %d\r\n" % (start, len(request.body))
+        return Prepared(id, request, head, request.body)
+
+    def _start(self, request: Request) -> bytes:
+        """The head of a request but for its length; checked, since it comes from others."""
         if not _METHOD.fullmatch(request.method) or request.method in _METHODS_REFUSED:
             raise Rejected(f"the method {_shown(request.method)} can't be delivered", hint="use POST")
         if not _TARGET.fullmatch(request.target):
             raise Rejected(f"the path {_shown(request.target)} can't be sent", hint="percent-encode it")
-        if self._keys and not _ID.fullmatch(id):
-            raise Rejected(f"the id {id[:64]!r} can't be signed", hint="use letters, digits, - and _")
         left_out = self._left_out
         headers = [pair for pair in request.headers if pair[0].lower() not in left_out]
         lines = b"".join([b"%s: %s\r\n" % pair for pair in headers])
@@ -96,16 +108,14 @@ class HttpDestination:
         ):
             raise Rejected("the name of a header holds characters that it may not have", hint="rename it")
         has_agent = self._has_agent or any(name.lower() == b"user-agent" for name, _ in headers)
-        head = b"%s %s HTTP/1.1\r\nHost: %s\r\n%s%s%sContent-Length: %d\r\n" % (
+        return b"%s %s HTTP/1.1\r\nHost: %s\r\n%s%s%s" % (
             request.method,
             request.target,
             self._address.authority,
             lines,
             self._fixed,
             b"" if has_agent else self._agent,
-            len(request.body),
         )
-        return Prepared(id, request, head, request.body)
 
     async def send(self, prepared: Prepared) -> Outcome:
         """Send it once; every failure is an outcome."""
