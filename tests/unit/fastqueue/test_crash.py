@@ -4,6 +4,7 @@ import pytest
 
 from forebay.fastqueue.record import Damage
 from forebay.fastqueue.settings import Durability, FormatName
+from forebay.model import Full
 from tests.disks import CrashError, SimulatedDisk
 from tests.unit.fastqueue.queues import ALL, datas, drain, opened
 
@@ -68,3 +69,17 @@ def test_a_crash_at_any_step_takes_nothing_that_was_promised(
             assert not [report for report in reports if report.kind in ("missing", "meta")], (step, seed)
             queue.push([b"goes on"])
             assert drain(queue) == [b"goes on"]
+
+
+def test_a_chunk_that_could_not_be_begun_and_comes_back_takes_nothing() -> None:
+    for seed in range(60):
+        disk = SimulatedDisk(seed)
+        queue = opened(disk, chunk_size=250, compression="none")
+        queue.push([b"first" * 10])
+        queue.push([b"second" * 5])
+        disk.capacity -= disk.free_bytes() - 100  # enough for the head of a chunk, not for a record
+        with pytest.raises(Full):
+            queue.push([b"refused" * 10])
+        disk.capacity = 1 << 20
+        queue.push([b"small"])
+        assert drain(opened(disk.after_crash(), chunk_size=250))[-1] == b"small", seed

@@ -9,6 +9,7 @@ import pytest
 
 from forebay.disk import Disk, File, RealDisk
 from forebay.fastqueue.queue import FastQueue
+from forebay.fastqueue.record import Record
 from forebay.fastqueue.settings import Durability, FastQueueSettings
 from forebay.model import Unavailable
 
@@ -160,3 +161,20 @@ def test_failed_syncs_lose_nothing_that_was_acknowledged(tmp_path: Path, failing
     fresh = opened(RealDisk(tmp_path), "always")
     assert sorted(read_all(fresh)) == sorted([*taken, b"last"])
     fresh.close()
+
+
+def test_nothing_is_handed_out_before_it_is_safe(tmp_path: Path) -> None:
+    class PeekingFile(CountingFile):
+        def sync(self) -> None:
+            seen.append(queue.read(9, ALL))
+            super().sync()
+
+    class PeekingDisk(CountingDisk):
+        def open(self, name: str, *, create: bool = False) -> File:
+            return PeekingFile(RealDisk.open(self, name, create=create), self)
+
+    seen: list[list[Record]] = []
+    queue = opened(PeekingDisk(tmp_path), "always")
+    queue.push([b"block"])
+    assert seen == [[]]
+    assert [record.data for record in queue.read(9, ALL)] == [b"block"]
