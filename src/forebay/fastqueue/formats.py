@@ -14,6 +14,7 @@ from forebay.fastqueue.native import NativeLayout
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.recovery import Recovered, recover
 from forebay.fastqueue.settings import Compression, FastQueueSettings, FormatName
+from forebay.model import Misconfigured
 
 
 class Held(msgspec.Struct, frozen=True):
@@ -35,6 +36,27 @@ class Format(msgspec.Struct, frozen=True):
 def format_of(settings: FastQueueSettings) -> Format:
     """The format that settings name."""
     return _FORMATS[settings.format](settings.compression, settings.chunk_size)
+
+
+def formats_in(disk: Disk) -> list[FormatName]:
+    """The formats of the chunk files in a folder."""
+    names = disk.list()
+    return [
+        name
+        for name, made in _FORMATS.items()
+        if any(made("snappy", 1).layout.number(file) is not None for file in names)
+    ]
+
+
+def check_format(disk: Disk, settings: FastQueueSettings) -> None:
+    """Raise `Misconfigured` where a folder has chunks of another format, which nobody would deliver."""
+    for name in formats_in(disk):
+        if name != settings.format:
+            raise Misconfigured(
+                f"the queue's folder {disk!r} has chunks of the format {name}, not {settings.format}",
+                hint=f"set format: {name}, or copy them to another folder with `forebay fastqueue import`",
+                key="format",
+            )
 
 
 def _native(compression: Compression, chunk_size: int) -> Format:

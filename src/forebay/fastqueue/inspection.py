@@ -10,7 +10,7 @@ from typing import Final
 import msgspec
 
 from forebay.disk import Disk
-from forebay.fastqueue.formats import Format, format_of
+from forebay.fastqueue.formats import Format, format_of, formats_in
 from forebay.fastqueue.meta import META
 from forebay.fastqueue.quarantine import QUARANTINE, Quarantine
 from forebay.fastqueue.queue import FastQueue
@@ -66,12 +66,10 @@ class Verified(msgspec.Struct, kw_only=True):
 
 def format_name(disk: Disk) -> FormatName | None:
     """The format of a folder, by the names of its files; None where it has none."""
-    names = disk.list()
-    for name in ("native", "governor"):
-        layout = format_of(FastQueueSettings(format=name)).layout
-        if any(layout.number(file) is not None for file in names):
-            return name
-    return "native" if META in names else None
+    found = formats_in(disk)
+    if found:
+        return found[0]
+    return "native" if META in disk.list() else None
 
 
 class Folder:

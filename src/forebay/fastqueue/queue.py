@@ -19,7 +19,7 @@ from forebay.disk import Disk, Lock, is_full
 from forebay.fastqueue.admission import check_room, checked_blocks
 from forebay.fastqueue.channel import Channel
 from forebay.fastqueue.faults import closed_error, error_of, unread_error
-from forebay.fastqueue.formats import Format, Held, format_of
+from forebay.fastqueue.formats import Format, Held, check_format, format_of
 from forebay.fastqueue.layout import Buffer
 from forebay.fastqueue.meta import Meta, write_file
 from forebay.fastqueue.quarantine import Quarantine
@@ -103,12 +103,14 @@ class FastQueue:
     ) -> Self:  # fmt: skip
         """Take the folder, and find what it holds; `clock` is wall time in microseconds.
 
-        `report` is told of damage, now and while reading. Raise `Misconfigured` when another process has it.
+        `report` is told of damage, now and while reading. Raise `Misconfigured` when another process has
+        it, or when its chunks are of another format.
         """
         chosen = format_of(settings)
         largest_block(settings, chosen.layout.head_bytes + chosen.layout.record_bytes)
         lock = disk.lock()
         try:
+            check_format(disk, settings)
             quarantine = Quarantine(disk, report)
             recovered = chosen.recover(disk, quarantine)
             queue = cls(disk, lock, chosen, settings, recovered, clock=clock, quarantine=quarantine)

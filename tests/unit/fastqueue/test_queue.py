@@ -403,3 +403,18 @@ def test_a_failed_sync_of_an_interval_is_reported() -> None:
     queue.tick(1.0)
     assert len([name for name in disk.list() if name.endswith(".chunk")]) == 2
     assert b"third" in drain(opened(disk.after_crash(), durability="interval"))
+
+
+@pytest.mark.parametrize(("before", "after"), [("native", "governor"), ("governor", "native")])
+def test_a_folder_of_the_other_format_is_refused_and_left_as_it_is(
+    before: FormatName, after: FormatName
+) -> None:
+    disk = SimulatedDisk()
+    queue = opened(disk, format=before)
+    queue.push(blocks(3))
+    queue.close()
+    content = {name: disk.content(name) for name in disk.list()}
+    with pytest.raises(Misconfigured, match=f"format {before}, not {after}"):
+        opened(disk, format=after)
+    assert {name: disk.content(name) for name in disk.list()} == content
+    assert drain(opened(disk, format=before)) == blocks(3)
