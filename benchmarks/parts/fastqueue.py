@@ -15,8 +15,10 @@ from contextlib import contextmanager
 from pathlib import Path
 from statistics import median
 from threading import Event, Thread
-from time import perf_counter
+from time import perf_counter, thread_time
 from typing import Final
+
+import msgspec
 
 from benchmarks.bench import Bench
 from benchmarks.verdict import Figures, Requirement
@@ -50,7 +52,7 @@ async def run(bench: Bench) -> Figures:
     """Measure in rounds; the best round counts for rates, as a busy machine only ever takes away."""
     pace, blocks = bench.pace, make_blocks()
     count = max(20, int(300 * pace.seconds / 2)) * BATCH
-    memory, pushed, popped, ratios = list[float](), list[float](), list[float](), list[float]()
+    memory, pushed, popped, ratios = list[float](), list[Rate](), list[Rate](), list[float]()
     with bench.part("fastqueue", 3 * pace.rounds + 2):
         for _ in range(pace.rounds):
             with bench.folder() as folder, bench.note("memory"):
@@ -71,13 +73,38 @@ async def run(bench: Bench) -> Figures:
             crashed = start_seconds(folder)
     return {
         "memory_per_second": max(memory),
-        "disk_push_mb_per_second": round(max(pushed) * BLOCK_BYTES / 1e6, 1),
-        "disk_pop_per_second": max(popped),
+        "disk_push_mb_per_second": _megabytes(max(rate.per_second for rate in pushed)),
+        "disk_push_mb_per_cpu_second": _megabytes(max(rate.per_cpu_second for rate in pushed)),
+        "disk_pop_per_second": max(rate.per_second for rate in popped),
+        "disk_pop_per_cpu_second": max(rate.per_cpu_second for rate in popped),
         "always_to_interval_ratio": median(ratios),
         "always_to_interval_ratio_by_round": ratios,
         "start_seconds": round(clean, 3),
         "start_after_crash_seconds": round(crashed, 3),
     }
+
+
+class Rate(msgspec.Struct, frozen=True):
+    """Blocks a second, and per second of the thread's processor time, which a busy machine leaves alone."""
+
+    per_second: float
+    per_cpu_second: float
+
+
+class Watch:
+    """Time from its making on."""
+
+    def __init__(self) -> None:
+        self._start, self._used = perf_counter(), thread_time()
+
+    def rate(self, count: int) -> Rate:
+        """The rate of so many blocks since then."""
+        seconds, used = perf_counter() - self._start, thread_time() - self._used
+        return Rate(round(count / seconds), round(count / used))
+
+
+def _megabytes(blocks: float) -> float:
+    return round(blocks * BLOCK_BYTES / 1e6, 1)
 
 
 def make_blocks() -> list[bytes]:
@@ -120,24 +147,24 @@ def memory_rate(folder: Path, blocks: list[bytes], count: int) -> float:
     return round(rate)
 
 
-def disk_rates(folder: Path, blocks: list[bytes], count: int) -> tuple[float, float]:
-    """Blocks a second to disk, and from it."""
+def disk_rates(folder: Path, blocks: list[bytes], count: int) -> tuple[Rate, Rate]:
+    """Blocks to disk, and from it."""
     queue = opened(folder, "interval")
     with _upkeep(queue):
-        start = perf_counter()
+        watch = Watch()
         for _ in range(count // BATCH):
             queue.push(blocks)
-        pushed = count / (perf_counter() - start)
+        pushed = watch.rate(count)
     queue.close()
     queue = opened(folder, "interval")
-    start, popped = perf_counter(), 0
+    watch, popped = Watch(), 0
     while records := queue.read(BATCH, _UNLIMITED):
         queue.ack(range(records[0].sequence, records[-1].sequence + 1))
         popped += len(records)
-    rate = popped / (perf_counter() - start)
     assert popped == count
+    rate = watch.rate(popped)
     queue.close()
-    return round(pushed), round(rate)
+    return pushed, rate
 
 
 def pushers_rate(folder: Path, blocks: list[bytes], durability: Durability, count: int) -> float:

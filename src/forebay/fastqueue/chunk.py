@@ -6,8 +6,12 @@ up to, not including, `end`, one after the other, and its bytes end at `stop`. M
 
 from array import array
 from bisect import bisect_right
+from typing import Final
 
 from forebay.fastqueue.record import Place
+
+_MARK_BYTES: Final = 64 << 10
+"""How far marks are apart: so much is read over to find a record, and so few marks are kept."""
 
 
 class Chunk:
@@ -29,9 +33,11 @@ class Chunk:
         self._offsets = array("Q")
 
     def mark(self, sequence: int, offset: int) -> None:
-        """Remember where a record begins, or damage before it that has no number of its own."""
+        """Remember where a record begins, unless a place shortly before it is known."""
         at = bisect_right(self._sequences, sequence)
-        if not at or self._sequences[at - 1] != sequence:
+        # Damage before a record may have the same number: the first place stands, so that it is met.
+        known = at and (self._sequences[at - 1] == sequence or offset - self._offsets[at - 1] < _MARK_BYTES)
+        if not known:
             self._sequences.insert(at, sequence)
             self._offsets.insert(at, offset)
 
