@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 
 import aiohttp
 
 from forebay.api.context import Context
 from forebay.api.serving import HttpServer
 from forebay.log.memory import MemoryLog
-from forebay.log.values import Mark
+from forebay.log.values import Mark, Queue
 from forebay.model import Block, Message
 from forebay.store.store import LogStore
 from forebay.wire.port import listen
@@ -23,13 +24,15 @@ class SpokenLog(MemoryLog):
         self.is_out = False
         self.asked_late = False
 
-    async def mark(self, marks: list[Mark]) -> list[int]:  # type: ignore[override]
+    async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
         self.is_out = True
-        return list(await super().mark(marks))
+        return await super().mark(marks)
 
-    async def queues(self, **options: object) -> list[object]:  # type: ignore[override]
+    async def queues(
+        self, *, numbers: Sequence[int] | None = None, after: int = 0, limit: int | None = None
+    ) -> list[Queue]:
         self.asked_late = self.asked_late or self.is_out
-        return list(await super().queues(**options))  # type: ignore[arg-type]
+        return await super().queues(numbers=numbers, after=after, limit=limit)
 
 
 async def test_the_log_isnt_asked_for_anything_while_leases_run_and_the_answer_waits() -> None:
