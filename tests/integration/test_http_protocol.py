@@ -41,6 +41,20 @@ def test_a_chunked_body_is_read(wire: Wire) -> None:
     assert wire.answer().status == 201
 
 
+OFFER: Final = {"Connection": "Upgrade, HTTP2-Settings", "Upgrade": "h2c", "HTTP2-Settings": "AAMAAABk"}
+
+
+@pytest.mark.parametrize("cut", [None, 20, -len(BODY), -5], ids=["whole", "head", "body", "end"])
+def test_a_request_that_offers_http_2_is_taken_with_its_body(wire: Wire, cut: int | None) -> None:
+    data = request("POST", MESSAGES, BODY, {**OFFER, "Content-Length": str(len(BODY))})
+    for part in (data,) if cut is None else (data[:cut], data[cut:]):
+        wire.send(part)
+    assert wire.answer().status == 201
+    wire.send(request("POST", MESSAGES, chunks(BODY), {**OFFER, **CHUNKED}) + request("GET", "/readyz"))
+    assert wire.answer().status == 201
+    assert wire.answer().json()["ready"]
+
+
 def test_a_chunked_body_that_is_too_large_is_refused(wire: Wire) -> None:
     wire.send(request("POST", MESSAGES, chunks(*[b" " * 65_536] * 17), CHUNKED))
     wire.answer().problem(413)

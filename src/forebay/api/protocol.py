@@ -17,6 +17,7 @@ from http import HTTPStatus
 from secrets import token_hex
 from typing import Any, Final
 
+import httptools
 from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
 
 from forebay.api.answers import encode_json
@@ -32,6 +33,8 @@ PIPELINED_MAX: Final = 64
 READ_BYTES_PER_SECOND: Final = 1 << 14
 """A client that reads its answers slower than this is given up."""
 _COUNT: Final = struct.Struct("i")
+_OFFER: Final = frozenset({b"connection", b"upgrade", b"http2-settings"})
+"""Headers by which a client offers to go on with another protocol."""
 _LINGERING_MAX: Final = 1_000
 """Connections beyond the limit that are told so; those beyond these are cut."""
 
@@ -42,6 +45,7 @@ class BoundedProtocol(HttpToolsProtocol):
     limits: ServerLimits
     counters: Counters
     _in_head = True
+    _is_offered = False
     _unseen_bytes = 0
     _progressed = False
     _may_be_large = False
@@ -88,7 +92,8 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         self._progressed = False
         self._unseen_bytes += len(data)
-        super().data_received(data)
+        self._unset_keepalive_if_required()
+        self._parse(data)
         if self._is_over():
             return
         if self._progressed:
@@ -99,6 +104,28 @@ class BoundedProtocol(HttpToolsProtocol):
             return
         if self._in_head or not self._busy:
             self._start_timer()  # whatever it was, it has stopped the timer of an idle connection
+
+    def _parse(self, data: bytes) -> None:
+        try:
+            self.parser.feed_data(data)
+        except httptools.HttpParserUpgrade as offer:
+            self._decline(data[offer.args[0] :])
+        except httptools.HttpParserError:
+            self.send_400_response("Invalid HTTP request received.")
+
+    def _decline(self, rest: bytes) -> None:
+        """Take a request that offers another protocol, such as HTTP/2, as if it didn't.
+
+        The parser leaves the body to the other protocol, so it gets the head again, without the offer.
+        """
+        if not self._is_offered or self._is_over():
+            return
+        self._is_offered = False
+        method, version = self.parser.get_method(), self.parser.get_http_version().encode()
+        kept = [pair for pair in self.headers if pair[0] not in _OFFER]
+        head = [b"%b %b HTTP/%b\r\n" % (method, self.url, version), *(b"%b: %b\r\n" % pair for pair in kept)]
+        self.parser = httptools.HttpRequestParser(self)
+        self._parse(b"".join([*head, b"\r\n", rest]))
 
     def eof_received(self) -> bool:  # type: ignore[override]  # asyncio's own may say so
         """The client sends no more: an answer that is on its way still goes out, but over TLS."""
@@ -117,6 +144,9 @@ class BoundedProtocol(HttpToolsProtocol):
         self._stop_timer()
         self._in_head = False
         if self._refusal is not None:
+            return
+        self._is_offered = self.parser.should_upgrade() and self.parser.get_method() != b"CONNECT"
+        if self._is_offered:
             return
         if self._is_head_too_large():
             self._refuse_head()
@@ -144,7 +174,7 @@ class BoundedProtocol(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         """The request is whole, unless it was turned away."""
         self._progressed = True
-        if self._refusal is None:
+        if self._refusal is None and not self._is_offered:
             super().on_message_complete()
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
