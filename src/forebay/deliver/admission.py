@@ -15,6 +15,7 @@ request until it is over.
 
 from __future__ import annotations
 
+import logging
 import math
 from collections.abc import Callable
 from typing import Final
@@ -29,6 +30,7 @@ from forebay.model.bucket import spend
 
 __all__ = ["Admission", "RateRule"]
 
+logger: Final = logging.getLogger("forebay.deliver")
 _WAIT_SECONDS_MAX: Final = 60.0
 """The longest wait that is answered where only a report makes room."""
 _RAMP_LOOK_SECONDS: Final = 0.1
@@ -55,7 +57,9 @@ class Admission:
         rate: RateRule | None = None,
         pause_seconds_max: float = 3_600.0,
         changed: Callable[[], None] = lambda: None,
+        name: str = "the destination",
     ) -> None:
+        self._name = name
         self._breaker_rule = breaker or BreakerRule()
         self._ramp = ramp or RampRule()
         self._rate = rate
@@ -108,7 +112,7 @@ class Admission:
     def report(self, permit: Permit, outcome: Outcome, now: float) -> None:
         """Take in how a request ended, and its permit back."""
         self.in_flight -= 1
-        before = self.breaker.state
+        before, failing_since = self.breaker.state, self.failing_since
         verdict = breakers.verdict_of(outcome)
         self.breaker = breakers.report(self.breaker, self._breaker_rule, permit, verdict, now)
         if before is not BreakerState.CLOSED and self.breaker.state is BreakerState.CLOSED:
@@ -120,7 +124,20 @@ class Admission:
         if outcome.retry_after_seconds is not None and outcome.is_retried:
             pause = min(outcome.retry_after_seconds, self._pause_seconds_max)
             self._paused_until = max(self._paused_until, now + pause)
+        self._tell(before, failing_since, outcome, now)
         self._changed()
+
+    def _tell(self, before: BreakerState, failing_since: float | None, outcome: Outcome, now: float) -> None:
+        """Log that a destination begins or ceases to fail; what comes in between is in the metrics."""
+        extra = {"destination": self._name}
+        if failing_since is None and self.failing_since is not None:
+            logger.warning("%s fails: %s", self._name, outcome.reason, extra=extra)
+        elif failing_since is not None and self.failing_since is None:
+            text = "%s takes requests again, after %.0f seconds"
+            logger.info(text, self._name, now - failing_since, extra=extra)
+        if before is BreakerState.CLOSED and self.breaker.state is BreakerState.OPEN:
+            text = "the circuit breaker of %s is open: the next try is in %g seconds"
+            logger.warning(text, self._name, self._breaker_rule.reset_seconds, extra=extra)
 
     def give_back(self, permit: Permit) -> None:
         """Take back a permit whose request wasn't sent, or was cancelled."""

@@ -13,6 +13,7 @@ one destination, and `global_send_limit` to all; while the breaker is open entri
 from __future__ import annotations
 
 import asyncio
+import logging
 import random
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
@@ -32,6 +33,7 @@ from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.scale import Load, Scale, ScaleRule, next_scale
 from forebay.deliver.seam import Destination
 from forebay.deliver.send_queue import SendQueue
+from forebay.deliver.sparse_log import SparseLog
 from forebay.deliver.split import Unsplittable, split
 from forebay.deliver.values import ErrorClass, Outcome, Prepared, Request
 from forebay.deliver.worker_pool import Worker, WorkerPool
@@ -39,6 +41,7 @@ from forebay.model import Rejected, Unavailable
 
 __all__ = ["Delivery", "decode_request", "encode_request"]
 
+logger: Final = logging.getLogger("forebay.deliver")
 _SCALE_SECONDS: Final = 1.0
 _PARTS_MAX: Final = 1024
 """Parts that one request may be split into."""
@@ -69,7 +72,8 @@ class Delivery:
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._backoff = _backoff_rule(settings)
-        self._gate = Gate(lambda changed: _admission(settings, changed))
+        self._gate = Gate(lambda changed: _admission(settings, changed, destination.name))
+        self._burials = SparseLog(logger)
         self._pipeline = settings.pipeline_split
         self._each = settings.max_concurrent_sends if self._pipeline.enabled else 1
         work = self._send_prepared if self._pipeline.enabled else self._work
@@ -300,6 +304,7 @@ class Delivery:
     def _bury(self, entry: Entry, request: Request | None, outcome: Outcome) -> None:
         kind = outcome.error_class.value if outcome.error_class is not None else ""
         self.counts.buried[kind] += 1
+        self._burials.warning("a request is a dead letter of %s: %s", self.destination.name, outcome.reason)
         is_last = entry.parts is None or len(entry.parts) <= 1
         letter = DeadLetter(
             buried_at_us=self._clock(),
@@ -367,11 +372,11 @@ def _backoff_rule(settings: SendQueueSettings) -> BackoffRule:
     )
 
 
-def _admission(settings: SendQueueSettings, changed: Callable[[], None]) -> Admission:
+def _admission(settings: SendQueueSettings, changed: Callable[[], None], name: str) -> Admission:
     breaker = settings.circuit_breaker
     rule = BreakerRule(
         enabled=breaker.enabled, threshold=breaker.threshold, reset_seconds=breaker.reset_timeout
     )
     return Admission(
-        in_flight_max=1, breaker=rule, pause_seconds_max=settings.max_retry_delay, changed=changed
+        in_flight_max=1, breaker=rule, pause_seconds_max=settings.max_retry_delay, changed=changed, name=name
     )

@@ -84,7 +84,7 @@ class QueueDelivery:
         self._clock = clock or SystemClock()
         self._chance = chance
         self._loop = asyncio.get_running_loop()
-        self._gate = Gate(lambda changed: _admission(settings, changed))
+        self._gate = Gate(lambda changed: _admission(settings, changed, self.name))
         self._backoff = BackoffRule(
             base_seconds=settings.retry_seconds, max_seconds=settings.retry_seconds_max
         )
@@ -400,11 +400,12 @@ def _reason(outcome: Outcome) -> str:
     return f"{outcome.reason}: {answer}" if answer else outcome.reason
 
 
-def _admission(settings: QueueDeliverySettings, changed: Callable[[], None]) -> Admission:
+def _admission(settings: QueueDeliverySettings, changed: Callable[[], None], name: str) -> Admission:
     return Admission(
         in_flight_max=settings.destination.concurrency,
         breaker=BreakerRule(threshold=settings.breaker_threshold, reset_seconds=settings.breaker_seconds),
         ramp=RampRule(ramp_seconds=settings.ramp_seconds),
         rate=settings.destination.rate_rule,
         changed=changed,
+        name=name,
     )

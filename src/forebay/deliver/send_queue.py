@@ -28,6 +28,7 @@ from forebay.deliver.order import order_rule
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.room import Room
 from forebay.deliver.sizing import Sizes
+from forebay.deliver.sparse_log import SparseLog
 from forebay.deliver.window import Window
 from forebay.model import ForebayError, Full, Rejected, Unavailable
 
@@ -85,6 +86,7 @@ class SendQueue:
         self._failover = MemoryFailover(
             settings, self._window, submit=self._submit, drop=self._drop, wake=lambda: self._wake_takers(1)
         )
+        self._drops = SparseLog(logger)
         self.dropped = self._failover.dropped
         """Entries that were accepted or offered and then not kept, by reason."""
         self.problem: str | None = None
@@ -143,6 +145,7 @@ class SendQueue:
                 entry = self._window.oldest_idle()
                 if entry is not None:
                     self.dropped["oldest"] += 1
+                    self._drops.warning("the queue is full: its oldest entry, acknowledged, is dropped")
                     self._settle(entry)
                 elif self._unread or self._pending or (self._round is not None and self._round.pushes):
                     await self._next_round()
@@ -151,6 +154,7 @@ class SendQueue:
 
     def _refuse(self, reason: str) -> NoReturn:
         self.dropped[reason] += 1
+        self._drops.warning("the queue is full: an entry is refused (%s)", reason)
         raise Full(
             f"the queue is full: {self.room.size} entries, {self.room.bytes_held} bytes",
             hint="wait until the destination has taken some, or raise max_size and max_bytes",

@@ -135,3 +135,21 @@ def test_a_destination_that_is_resumed_begins_anew() -> None:
     assert admission.failing_since is None
     admission.report(early, of_status(500), 1.0)
     assert admission.breaker.state is BreakerState.CLOSED
+
+
+def test_the_log_says_when_a_destination_begins_and_ceases_to_fail(caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level("INFO")
+    rule = BreakerRule(threshold=2, reset_seconds=30.0)
+    admission = Admission(in_flight_max=1, breaker=rule, name="crm")
+    for now in (0.0, 1.0):
+        admission.report(permit(admission, now), of_status(503), now)
+    assert caplog.messages == [
+        "crm fails: the destination answered 503 Service Unavailable",
+        "the circuit breaker of crm is open: the next try is in 30 seconds",
+    ]
+    caplog.clear()
+    admission.report(permit(admission, 31.0), of_status(503), 31.0)
+    assert caplog.messages == []
+    for now in (61.0, 62.0):
+        admission.report(permit(admission, now), of_status(200), now)
+    assert caplog.messages == ["crm takes requests again, after 61 seconds"]
