@@ -8,6 +8,8 @@ import os
 import random
 import sys
 from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
 from pathlib import Path
 from typing import Literal, Self
 
@@ -165,11 +167,22 @@ class RelayProcess:
 
     async def page(self, path: str) -> str:
         """A page of the relay's own."""
-        reader, writer = await asyncio.open_connection("127.0.0.1", self.port)
-        writer.write(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
-        text = (await reader.read()).decode()
-        writer.close()
+        async with connection(self.port) as (reader, writer):
+            writer.write(f"GET {path} HTTP/1.1\r\nConnection: close\r\n\r\n".encode())
+            text = (await reader.read()).decode()
         return text.partition("\r\n\r\n")[2]
+
+
+@asynccontextmanager
+async def connection(port: int) -> AsyncIterator[tuple[asyncio.StreamReader, asyncio.StreamWriter]]:
+    """Give a connection that is closed for good afterwards, also where the other end is gone."""
+    reader, writer = await asyncio.open_connection("127.0.0.1", port)
+    try:
+        yield reader, writer
+    finally:
+        writer.close()
+        with suppress(OSError):
+            await writer.wait_closed()
 
 
 class Pushers:
@@ -184,13 +197,10 @@ class Pushers:
 
     async def push(self, port: int, stop: asyncio.Event) -> None:
         """Push until told to stop, or until the relay is gone."""
-        try:
-            reader, writer = await asyncio.open_connection("127.0.0.1", port)
-            while not stop.is_set():
-                await self._push_one(reader, writer)
-            writer.close()
-        except (OSError, asyncio.IncompleteReadError):
-            pass
+        with suppress(OSError, asyncio.IncompleteReadError):
+            async with connection(port) as (reader, writer):
+                while not stop.is_set():
+                    await self._push_one(reader, writer)
 
     async def _push_one(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self._number += 1

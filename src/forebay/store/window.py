@@ -22,7 +22,7 @@ import msgspec
 
 from forebay.log.seam import Log, Unchecked
 from forebay.log.values import Group, Outlook, Queue, Sought, Start
-from forebay.model import Clock, Flow, Unavailable
+from forebay.model import Clock, Flow, Unavailable, mint
 from forebay.store.filling import NO_TIME, Fetched, Filled, Filler
 from forebay.store.handing import leases_of, lost_of, mark_of, peeked_of, tasks_of, unmark, wanted_of
 from forebay.store.hysteresis import Mode, may_refill, next_mode
@@ -30,7 +30,7 @@ from forebay.store.lease_renewal import Renewal, is_in_doubt
 from forebay.store.lines import Lines
 from forebay.store.plans import Plan, Told
 from forebay.store.settler import Settler
-from forebay.store.settling import Verdict
+from forebay.store.settling import Verdict, withdrawal_of
 from forebay.store.tail import Tail
 from forebay.store.tier import Tier
 from forebay.store.tiers import SECOND, Tiers
@@ -378,16 +378,16 @@ class Window:
         except BaseException:
             self._spawn(self._put_back(wanted_of(leased)))
             raise
+        is_checked = not isinstance(late, Unchecked)
         if tier.shelf.ordered:
             late = await self._check_order(tier, leased, late)
         if not late:
             return list(leased)
         lost = [leased[i] for i in late]
-        if tier.shelf.ordered:
-            # Some may still be ours, but behind others of their partition that went back to the log.
+        if tier.shelf.ordered and not is_checked:
             await self._settler.send_back(tier, lost)
         else:
-            await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
+            await self._let_go(tier, lost)
         self.lines.wake({piece.lease.partition or "" for piece in lost})
         self._drained = False
         good = [piece for i, piece in enumerate(leased) if i not in late]
@@ -397,6 +397,17 @@ class Window:
             await self.follow(group)
             return []
         return good
+
+    async def _let_go(self, tier: Tier, lost: Sequence[Leased]) -> None:
+        """Take off the shelf what the log doesn't let us hand out."""
+        if tier.shelf.ordered:
+            # Some may still be ours, but behind others of their partition that went back to the log.
+            now = self._clock.now()
+            last = dict(sorted((piece.lease.partition or "", piece.last_id()) for piece in lost))
+            await self.tiers.call(tier, lambda t, e: t.warm.note_returns(t.shelf, e, last))
+            await self._log.commit(settlements=[withdrawal_of(piece, now) for piece in lost], id=mint())
+            self.come_due(now, ())
+        await self.tiers.call(tier, lambda t, _: t.warm.finish(t.shelf, wanted_of(lost)))
 
     async def _check_order(self, tier: Tier, leased: Sequence[Leased], late: Sequence[int]) -> Sequence[int]:
         """Which of these messages must wait: those that the log refuses, or might if it were there."""
