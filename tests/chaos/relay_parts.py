@@ -117,7 +117,7 @@ class _SinkConnection(asyncio.Protocol):
             case "silent":
                 pass
             case "garbage":
-                self._transport.write(os.urandom(64) + b"\r\n\r\n")
+                self._transport.write(bytes(range(128, 192)) + b"\r\n\r\n")
             case "endless":
                 self._transport.write(_ENDLESS + b"x" * (1 << 20))
         sink.notice()

@@ -35,7 +35,7 @@ class UnreadAnswers:
         self._reads = asyncio.Semaphore(READS_AT_ONCE)
         self._heap = HeapTrim()
         self.bytes = 0
-        """What all of them hold."""
+        """The total of all of them."""
         self.refused = 0
         """Answers that were not made, or not sent."""
 

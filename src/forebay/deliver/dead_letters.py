@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.deliver.backing import Backing
+from forebay.deliver.entry_store import Backing
 from forebay.fastqueue.record import Record
 
 __all__ = ["DEAD_BYTES", "DEAD_SIZE", "DeadLetter", "DeadLetters", "letters_of"]

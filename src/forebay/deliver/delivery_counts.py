@@ -1,4 +1,4 @@
-"""What the deliveries to one destination count. Counting is adding to a number; `metrics` has the names."""
+"""Counters of the deliveries to one destination. Counting adds to a number; `metrics` has the names."""
 
 from __future__ import annotations
 

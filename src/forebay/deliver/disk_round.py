@@ -9,9 +9,9 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
-from forebay.deliver.backing import Backing
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
+from forebay.deliver.entry_store import Backing
 from forebay.fastqueue.record import Record
 from forebay.model import ForebayError, Rejected, Unavailable
 
@@ -35,7 +35,7 @@ class Push:
 
 
 class DiskRound:
-    """What is to be done, and after `run` what came of it."""
+    """The work of one round, and after `run` its results."""
 
     __slots__ = (
         "acks",

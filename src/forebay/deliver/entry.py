@@ -58,7 +58,7 @@ class Entry:
         self.attempts = 0
         self.state = EntryState.READY
         self.parts: list[Part] | None = None
-        """What is left of a request that had to be split; None while it is whole."""
+        """The parts left of a request that had to be split; None while it is whole."""
         self.is_volatile = is_volatile
         """Only in memory: the disk wouldn't take it."""
         self.is_ordered = is_ordered

@@ -75,7 +75,7 @@ class QueueDelivery:
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.name = name
-        """What the destination is called."""
+        """The name of the destination."""
         self.settings = settings
         self.counts = DeliveryCounts()
         self._store = store

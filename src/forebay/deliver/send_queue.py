@@ -19,15 +19,15 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, NoReturn
 
-from forebay.deliver.backing import Backing, BackingCounts
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.disk_round import DiskRound, Done, Push
 from forebay.deliver.entry import Entry
+from forebay.deliver.entry_store import Backing, BackingCounts
 from forebay.deliver.memory_failover import MemoryFailover
 from forebay.deliver.order import order_rule
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.room import Room
-from forebay.deliver.sizing import Sizes
+from forebay.deliver.sizes import Sizes
 from forebay.deliver.sparse_log import SparseLog
 from forebay.deliver.window import Window
 from forebay.model import ForebayError, Full, Rejected, Unavailable
@@ -268,7 +268,7 @@ class SendQueue:
         return self.dropped["oldest"] + self.dropped["corrupt"] + self._failover.lost
 
     def backing_counts(self) -> BackingCounts:
-        """What the disk's side counts."""
+        """Counters of the entry store."""
         return self._backing.counts()
 
     def oldest_seconds(self) -> float:

@@ -22,11 +22,11 @@ from typing import Final
 
 import msgspec
 
-from forebay.deliver.backing import Backing, BackingCounts, MemoryBacking
 from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE, DeadLetter, DeadLetters, letters_of
+from forebay.deliver.entry_store import Backing, BackingCounts, MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.send_queue import SendQueue
-from forebay.deliver.sizing import Sizes, memory_limit, sizes
+from forebay.deliver.sizes import Sizes, memory_limit, sizes
 from forebay.disk import RealDisk
 from forebay.fastqueue.queue import FastQueue
 from forebay.fastqueue.record import Damage, Record
@@ -88,7 +88,7 @@ class FastBacking:
         self._queue.tick(time.monotonic())
 
     def counts(self) -> BackingCounts:
-        """What was counted so far."""
+        """The counts so far."""
         queue = self._queue
         return BackingCounts(
             memory_blocks=queue.memory_blocks,

@@ -57,7 +57,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
 
 
 class Outcome(msgspec.Struct, frozen=True, gc=False):
-    """What became of one attempt: delivered, unless `error_class` says why not."""
+    """The outcome of one attempt: delivered, unless `error_class` says why not."""
 
     status: int | None = None
     """The status of the answer; None when there was none."""

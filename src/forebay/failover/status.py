@@ -36,7 +36,7 @@ class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     """Tasks whose outcome came to the log too late, and lost: others had settled them, or had them."""
     files: int
     bytes: int
-    """What the files take on disk."""
+    """Bytes of the files on disk."""
     queues: Mapping[str, int]
     """What is pending, by queue, as far as it was looked at: what was there at the start counts as read."""
     outages: int

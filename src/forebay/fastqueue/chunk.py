@@ -63,7 +63,7 @@ class Chunks:
 
     @property
     def bytes(self) -> int:
-        """What the files take on disk."""
+        """Bytes of the files on disk."""
         return sum(chunk.stop for chunk in self.all)
 
     def holding(self, sequence: int) -> Chunk | None:

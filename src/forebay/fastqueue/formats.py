@@ -18,7 +18,7 @@ from forebay.model import Misconfigured
 
 
 class Held(msgspec.Struct, frozen=True):
-    """What a queue holds, in memory too."""
+    """The contents of a queue, memory included."""
 
     entry_count: int
     total_bytes: int

@@ -51,7 +51,7 @@ class State(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Verified(msgspec.Struct, kw_only=True):
-    """What reading everything that isn't acknowledged found."""
+    """The findings of a reading of everything that isn't acknowledged."""
 
     format: FormatName
     blocks: int = 0
@@ -89,7 +89,7 @@ class Folder:
         return sum(chunk.stop for chunk in self.recovered.chunks.all if chunk.end > self.recovered.cursor)
 
     def state(self) -> State:
-        """What it holds, without reading it all."""
+        """Its contents, without reading it all."""
         found = self.recovered
         cursor = found.cursor
         chunks = [

@@ -46,7 +46,7 @@ class Scan(msgspec.Struct):
     count: int = 0
     bytes: int = 0
     tail: str | None = None
-    """What is wrong with the bytes after `stop`."""
+    """The fault of the bytes after `stop`."""
     needed: int = 0
 
 

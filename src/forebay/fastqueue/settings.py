@@ -1,4 +1,4 @@
-"""What a FastQueue can be told."""
+"""Settings of a FastQueue."""
 
 from typing import Annotated, Literal, TypeAlias
 
@@ -44,7 +44,7 @@ class FastQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     write_buffer_size: _Count = 256 << 10
     """Bytes that are gathered for one write."""
     compression: Compression = "snappy"
-    """What blocks on disk are compressed with, each by itself."""
+    """The compression of blocks on disk, each by itself."""
 
 
 def largest_block(settings: FastQueueSettings, overhead: int) -> int:

@@ -1,4 +1,4 @@
-"""What was read and what became of it: sizes and acknowledgements from the cursor on.
+"""Records that were read: their sizes and acknowledgements, from the cursor on.
 
 Invariants: the cursor is the lowest sequence number that isn't acknowledged; a record is acknowledged
 once.

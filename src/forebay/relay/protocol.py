@@ -54,7 +54,7 @@ class Reply:
 
 
 class Host(Protocol):
-    """What connections share."""
+    """State that all connections share."""
 
     limits: RelayLimits
     pending_bytes: int

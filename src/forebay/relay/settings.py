@@ -67,7 +67,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
         str,
         msgspec.Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", description="the start of a metric's name"),
     ] = "forebay"
-    """What metrics begin with; `metrics_governor` gives the names of metrics-governor."""
+    """The prefix of metrics; `metrics_governor` gives the names of metrics-governor."""
     limits: RelayLimits = RelayLimits()
 
 

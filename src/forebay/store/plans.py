@@ -63,7 +63,7 @@ class Plan:
         return gone
 
     def back(self, *, counts: bool) -> dict[Lease, list[int]]:
-        """What comes back of all that workers have, with an attempt more or without."""
+        """Messages that come back from workers, with an attempt more or without."""
         back = {
             lease: offsets
             for lease, settlement in self.settlements.items()

@@ -119,7 +119,7 @@ class Settler:
                 await self._commit(Plan(tier, wanted_of(unheard), settlements))
 
     async def _unheard(self, tier: Tier, expired: Sequence[Leased]) -> Sequence[Leased]:
-        """What has expired, but for what is in our spool already and waits for the log."""
+        """Expired leases, except those whose return is in our spool and waits for the log."""
         known = self._withheld.renew(expired)
         if not known:
             return expired

@@ -286,7 +286,7 @@ class Contents:
         return lease
 
     def returned(self, parcel: Parcel) -> Return | None:
-        """What is noted of the partition of a parcel."""
+        """The return noted for the partition of a parcel."""
         return self._return_of_all or self._returns.get(parcel.partition or "")
 
     def note_return(self, partition: str, last: int, now: Moment) -> None:

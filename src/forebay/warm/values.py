@@ -107,7 +107,7 @@ class Leased(msgspec.Struct, frozen=True):
     since: int
     deadline: int
     returned: Return | None = None
-    """What is noted of the partition; only `take` tells it."""
+    """The last return noted for the partition; only `take` sets it."""
 
     def span(self) -> Sequence[int]:
         """Their offsets in the claim, as a range where they are one."""

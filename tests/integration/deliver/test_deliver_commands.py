@@ -37,7 +37,7 @@ async def command(*arguments: str, status: int = 0) -> str:
 
 
 def page(url: str) -> str:
-    """What is at an address."""
+    """The parts of an address."""
     with urllib.request.urlopen(url, timeout=60) as answered:
         return str(answered.read().decode())
 

@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
 
-from forebay.app.relay_opening import open_relay
+from forebay.app.relay_parts import open_relay
 from forebay.app.relay_settings import ExporterSettings, RelayConfig
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.relay.relay import Relay

@@ -6,13 +6,13 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any, Self
 
-from forebay.deliver.backing import MemoryBacking
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.delivery import Delivery
+from forebay.deliver.entry_store import MemoryBacking
 from forebay.deliver.failure import of_status
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.send_queue import SendQueue
-from forebay.deliver.sizing import sizes
+from forebay.deliver.sizes import sizes
 from forebay.deliver.values import Outcome, Prepared, Request
 from forebay.model import SystemClock
 from forebay.relay.relay import Relay

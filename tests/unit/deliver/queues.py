@@ -4,11 +4,11 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from typing import Any
 
-from forebay.deliver.backing import MemoryBacking
 from forebay.deliver.dead_letters import DeadLetters
+from forebay.deliver.entry_store import MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.send_queue import SendQueue
-from forebay.deliver.sizing import sizes
+from forebay.deliver.sizes import sizes
 from forebay.model import ForebayError
 
 

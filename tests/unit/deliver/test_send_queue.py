@@ -8,9 +8,9 @@ from collections.abc import Sequence
 import pytest
 
 from forebay.deliver import memory_failover, memory_queue
-from forebay.deliver.backing import MemoryBacking
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
+from forebay.deliver.entry_store import MemoryBacking
 from forebay.deliver.memory_queue import MemoryQueue
 from forebay.model import ForebayError, Full, Rejected, TooLarge, Unavailable
 from tests.unit.deliver.queues import QueueRig, a_queue

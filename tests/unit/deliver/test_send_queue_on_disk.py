@@ -5,11 +5,11 @@ import random
 
 import pytest
 
-from forebay.deliver.backing import MemoryBacking
 from forebay.deliver.dead_letters import DeadLetters
+from forebay.deliver.entry_store import MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.send_queue import SendQueue
-from forebay.deliver.sizing import sizes
+from forebay.deliver.sizes import sizes
 from forebay.deliver.storage import FastBacking, fast_settings, folder_name
 from forebay.fastqueue.queue import FastQueue
 from forebay.model import Full, ManualClock

@@ -109,7 +109,7 @@ async def taken(site: Site, count: int = 10) -> list[bytes]:
 
 
 async def taken_or_away(site: Site, count: int = 10) -> list[bytes]:
-    """What is handed out while the log is away; it may be that nothing can be."""
+    """Tasks handed out while the log may be away; none if it must be asked."""
     try:
         return await taken(site, count)
     except LogAway:

@@ -35,7 +35,7 @@ class FastQueueMachine(RuleBasedStateMachine):
         self.seen: set[int] = set()
         self.acked: set[int] = set()
         self.numbers: dict[int, int] = {}
-        """What is handed out: the block of a sequence number."""
+        """A block as it is handed out, with its sequence number."""
         self.last = -1
         self.now = 0.0
         self.disturbed = False

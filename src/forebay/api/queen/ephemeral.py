@@ -55,7 +55,7 @@ class Rings:
 
     @property
     def bytes(self) -> int:
-        """What all of them hold."""
+        """The total of all of them."""
         return sum(ring.bytes for ring in self._rings.values())
 
     def known(self, name: str) -> Ring | None:

@@ -18,7 +18,7 @@ from forebay.app.commands.output import print_json, print_line, print_table
 from forebay.app.logs import set_up_logs
 from forebay.app.relay_settings import RelayConfig, declare_relay_flags, load_relay
 from forebay.deliver.dead_letters import DeadLetter
-from forebay.deliver.sizing import Plan, plan
+from forebay.deliver.sizes import Plan, plan
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, to_datetime
 from forebay.relay.settings import check_exposure
 from forebay.wire.port import listen, raise_files_limit
@@ -50,7 +50,7 @@ def relay(arguments: argparse.Namespace) -> int:
 
 
 async def _relay(config: RelayConfig) -> None:
-    from forebay.app.relay_opening import open_relay  # noqa: PLC0415 - likewise
+    from forebay.app.relay_parts import open_relay  # noqa: PLC0415 - likewise
 
     stopping = asyncio.Event()
     loop = asyncio.get_running_loop()

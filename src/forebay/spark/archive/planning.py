@@ -26,7 +26,7 @@ from forebay.spark.ranges import Kept, first_since
 SECOND: Final = 1_000_000
 
 _WILD: Final = frozenset("*?[")
-"""What makes a name a pattern."""
+"""Characters that make a name a pattern."""
 
 
 class ArchiveSettings(msgspec.Struct, frozen=True, kw_only=True):

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forebay.deliver.queue_settings import AdaptiveWorkerSettings, SendQueueSettings
-from forebay.deliver.sizing import MEMORY_BYTES, memory_limit, plan, sizes
+from forebay.deliver.sizes import MEMORY_BYTES, memory_limit, plan, sizes
 from forebay.model import Misconfigured
 
 

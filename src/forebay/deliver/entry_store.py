@@ -15,7 +15,7 @@ __all__ = ["Backing", "BackingCounts", "MemoryBacking"]
 
 
 class BackingCounts(msgspec.Struct, frozen=True, kw_only=True):
-    """What a backing counts, for metrics."""
+    """Counters of an entry store, for metrics."""
 
     memory_blocks: int = 0
     disk_bytes: int = 0
@@ -55,7 +55,7 @@ class Backing(Protocol):
         ...
 
     def counts(self) -> BackingCounts:
-        """What was counted so far."""
+        """The counts so far."""
         ...
 
     def close(self) -> None:

@@ -13,7 +13,7 @@ from forebay.deliver.queue_settings import SendQueueSettings
 __all__ = ["MEMORY_BYTES", "Plan", "Sizes", "memory_limit", "plan", "sizes"]
 
 MEMORY_BYTES: Final = 100_000_000
-"""What entries may take of memory where nothing limits it."""
+"""Memory for entries where nothing limits it."""
 _MEMORY_BYTES_MIN: Final = 1 << 20
 _UNLIMITED: Final = 1 << 60
 """Version 1 of cgroups writes no limit as a number near 2**63."""
@@ -22,7 +22,7 @@ _SELF: Final = Path("/proc/self/cgroup")
 
 
 class Sizes(msgspec.Struct, frozen=True, kw_only=True):
-    """What a queue may hold."""
+    """Limits of a queue."""
 
     max_size: int
     max_bytes: int
@@ -82,7 +82,7 @@ def _read_limit(path: Path) -> int | None:
 
 
 class Plan(msgspec.Struct, frozen=True, kw_only=True):
-    """What a relay of some size can take and how soon it is empty again."""
+    """The capacity of a relay of some size, and the time until it is empty again."""
 
     memory_bytes: int
     """Capacity in memory: blocks times the average entry."""
