@@ -248,6 +248,9 @@ def resetting() -> Iterator[int]:
 
 def test_connections_that_are_reset_are_a_tier_that_is_away_on_uvloop_too() -> None:
     async def talk(port: int) -> None:
+        for _ in range(100):
+            async with ValkeyWarm(f"redis://127.0.0.1:{port}/0") as warm:
+                assert warm.problem is not None
         async with ValkeyWarm(f"redis://127.0.0.1:{port}/0") as warm:
             for _ in range(300):
                 with pytest.raises(WarmAway):

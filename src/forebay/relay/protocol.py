@@ -234,7 +234,7 @@ class Connection(asyncio.Protocol):
 
     def _continue(self) -> None:
         """Ask for the body that the client holds back, after the answers to what came before."""
-        if not self._replies:
+        if not self._replies and not self._transport.is_closing():
             self._wants_continue = False
             self._transport.write(_CONTINUE)
 
@@ -363,6 +363,8 @@ class Connection(asyncio.Protocol):
         A socket that is closed while something is unread resets the connection, and takes the answer with it.
         """
         self._is_over = True
+        if self._transport.is_closing():
+            return  # the last write has found it reset; uvloop raises where more is asked of it
         if self._transport.can_write_eof():
             self._transport.write_eof()
             if not self._is_reading and not self._transport.is_closing():

@@ -51,6 +51,8 @@ class _Redis:
         self.asyncio: Any = redis.asyncio
         self.exceptions: Any = exceptions
         self.never: Any = Retry(NoBackoff(), 0)
+        # uvloop raises RuntimeError where a connection is written to that was reset before.
+        self.failures: Any = (OSError, RuntimeError, exceptions.RedisError)
 
 
 class Server:
@@ -79,7 +81,7 @@ class Server:
 
     async def close(self) -> None:
         """Close the connections; the next call opens new ones."""
-        with contextlib.suppress(OSError, self._redis.exceptions.RedisError):
+        with contextlib.suppress(*self._redis.failures):
             await self._pool.disconnect()
 
     async def check(self) -> str | None:
@@ -90,7 +92,7 @@ class Server:
         try:
             async with asyncio.timeout(self._seconds):
                 found = await self._client.info("memory")
-        except (TimeoutError, OSError, self._redis.exceptions.RedisError) as error:
+        except self._redis.failures as error:
             if self._is_refusal(error):
                 raise Misconfigured(
                     f"Valkey at {self.place} refuses us ({_first_line(error)})",
@@ -160,9 +162,9 @@ class Server:
                         raise TimeoutError
             yield self._texts(pubsub)
         finally:
-            with contextlib.suppress(OSError, self._redis.exceptions.RedisError):
+            with contextlib.suppress(*self._redis.failures):
                 await pubsub.aclose()
-            with contextlib.suppress(OSError, self._redis.exceptions.RedisError):
+            with contextlib.suppress(*self._redis.failures):
                 await pool.disconnect()
 
     async def _texts(self, pubsub: Any) -> AsyncIterator[str]:
@@ -199,8 +201,7 @@ class Server:
                     f"a part is missing of what Valkey at {self.place} had", hint="fill it again"
                 ) from None
             raise AssertionError(f"a script failed: {error}") from error
-        except (OSError, RuntimeError) as error:
-            # uvloop raises RuntimeError where a connection is written to that was reset before.
+        except self._redis.failures as error:
             raise self._unavailable(f"is out of reach ({_first_line(error)})") from None
         except (EpochLost, WarmAway):
             raise
