@@ -81,7 +81,7 @@ from forebay.store.asking import (
 )
 from forebay.store.letters import Letters
 from forebay.store.seam import Store
-from forebay.store.tickets import check_reason, check_time, leases_of
+from forebay.store.tickets import check_code, check_reason, check_time, leases_of
 from forebay.store.values import (
     DEFAULT_GROUP,
     Burial,
@@ -403,10 +403,14 @@ class Client:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
+        reason: str = "",
     ) -> Durable:
-        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once."""
+        """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once.
+
+        `reason` says why, where a `Retry` doesn't.
+        """
         begins, seconds = checked_begin(start_time, delay)
-        tickets = _retries(tasks)
+        tickets = _retries(tasks, check_reason(reason))
         form = {"tasks": tickets, "start_time": begins, "delay_seconds": seconds}
         if tickets:
             return await self._settle("/v1/retry", form, {})
@@ -439,11 +443,13 @@ class Client:
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
+        code: int = 0,
     ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
-        What is buried has the reason given here; a `Burial` is rejected. Returns where the outcomes are: in
-        the log, and final, or, while the log is away, in the spool of the server.
+        What is buried has the reason given here; a `Burial` is rejected. `code` is kept with the outcomes:
+        the status of an HTTP answer, for instance. Returns where the outcomes are: in the log, and final,
+        or, while the log is away, in the spool of the server.
         """
         finished, buried = list(done), _for_one_reason(bury)
         reason = check_reason(reason)
@@ -455,6 +461,8 @@ class Client:
         }
         if any(form.values()):
             form["reason"] = reason
+            if check_code(code):  # servers of before don't know it
+                form["code"] = code
             return await self._settle("/v1/settle", form, endings_of(finished, buried))
         return "log"
 
@@ -777,8 +785,8 @@ def _for_one_reason(tasks: Iterable[Task | Ticket | Burial]) -> list[Task | Tick
     return plain
 
 
-def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:
-    """Tickets with the times at which they come back, where they say one."""
+def _retries(items: Iterable[Task | Ticket | Retry], reason: str = "") -> list[dict[str, Any]]:
+    """Tickets with the times at which they come back, where they say one, and why."""
     listed = list(items)
     tickets = _tickets([item.task if isinstance(item, Retry) else item for item in listed])
     for item, ticket in zip(listed, tickets, strict=True):
@@ -787,6 +795,9 @@ def _retries(items: Iterable[Task | Ticket | Retry]) -> list[dict[str, Any]]:
             ticket["start_time"] = item.next_start_time
             if not item.counts:
                 ticket["counts"] = False
+        said = (item.reason if isinstance(item, Retry) else "") or reason
+        if check_reason(said):
+            ticket["reason"] = said
     return tickets
 
 

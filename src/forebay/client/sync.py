@@ -247,13 +247,16 @@ class SyncClient:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
+        reason: str = "",
     ) -> Durable:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once.
 
-        In an ordered queue that ends the leases of what comes after them in their partitions: it comes back
-        with them, and counts no attempt.
+        `reason` says why, where a `Retry` doesn't. In an ordered queue that ends the leases of what comes
+        after them in their partitions: it comes back with them, and counts no attempt.
         """
-        return self._thread.run(self._client.retry_task(tasks, start_time=start_time, delay=delay))
+        return self._thread.run(
+            self._client.retry_task(tasks, start_time=start_time, delay=delay, reason=reason)
+        )
 
     def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
@@ -279,19 +282,21 @@ class SyncClient:
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
+        code: int = 0,
     ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
         What is buried has the reason given here, unless it is a `Burial` with one of its own. In an ordered
         queue what comes back ends the leases of what comes after it in its partition; so a task that is done
-        or buried past one that comes back by the same call is too late.
+        or buried past one that comes back by the same call is too late. `code` is kept with the outcomes: the
+        status of an HTTP answer, for instance.
 
         Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
         server. From there they come to the log before their tasks are given to others, unless that server is
         cut off, or down, for 30 seconds.
         """
         return self._thread.run(
-            self._client.settle(done=done, retry=retry, bury=bury, release=release, reason=reason)
+            self._client.settle(done=done, retry=retry, bury=bury, release=release, reason=reason, code=code)
         )
 
     def dead_letters(

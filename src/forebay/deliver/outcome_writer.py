@@ -31,27 +31,28 @@ class OutcomeWriter:
     def __init__(self, store: Store, settled: Callable[[Iterable[int]], None]) -> None:
         self._store = store
         self._settled = settled
-        self._done: list[Task] = []
-        self._retries: list[Retry] = []
-        self._buried: dict[str, list[Task]] = {}
+        self._done: dict[int, list[Task]] = {}
+        self._retries: dict[int, list[Retry]] = {}
+        self._buried: dict[tuple[int, str], list[Task]] = {}
         self._released: list[Task] = []
         self._writing: asyncio.Task[None] | None = None
         self.lost = 0
         """Tasks whose lease was lost before their outcome was written."""
 
-    def done(self, tasks: Iterable[Task]) -> None:
-        """Tasks are delivered."""
-        self._done += tasks
+    def done(self, tasks: Iterable[Task], status: int) -> None:
+        """Tasks are delivered; the destination answered with a status."""
+        self._done.setdefault(status, []).extend(tasks)
         self._begin()
 
-    def retry(self, tasks: Iterable[Task], at: int) -> None:
+    def retry(self, tasks: Iterable[Task], at: int, reason: str, status: int) -> None:
         """Tasks are tried again at a time (µs)."""
-        self._retries += [Retry(task, at) for task in tasks]
+        said = _storable(reason)
+        self._retries.setdefault(status, []).extend([Retry(task, at, reason=said) for task in tasks])
         self._begin()
 
-    def bury(self, task: Task, reason: str) -> None:
+    def bury(self, task: Task, reason: str, status: int) -> None:
         """A task is a dead letter."""
-        self._buried.setdefault(_storable(reason), []).append(task)
+        self._buried.setdefault((status, _storable(reason)), []).append(task)
         self._begin()
 
     def release(self, tasks: Iterable[Task]) -> None:
@@ -74,16 +75,18 @@ class OutcomeWriter:
             # What is said in the same turn of the loop is written together.
             await asyncio.sleep(0)
             while self._done or self._retries or self._buried or self._released:
-                done, self._done = self._done, []
-                retries, self._retries = self._retries, []
+                done, self._done = self._done, {}
+                retries, self._retries = self._retries, {}
                 buried, self._buried = self._buried, {}
                 released, self._released = self._released, []
-                # A server takes one reason at a time. In an ordered queue nothing may be buried past a
-                # message that has come back, so dead letters come first.
-                reason, dead = buried.popitem() if buried else ("", [])
-                for other, tasks in buried.items():
-                    await self._write(bury=tasks, reason=other)
-                await self._write(done=done, retry=retries, bury=dead, release=released, reason=reason)
+                # A write has one reason for what is buried, and one status. In an ordered queue nothing may
+                # be buried or released past a message that has come back, so both come first.
+                for (status, reason), tasks in buried.items():
+                    await self._write(bury=tasks, reason=reason, code=status)
+                for status in dict.fromkeys((*done, *retries)) or [0]:
+                    told, back = done.get(status, ()), retries.get(status, ())
+                    await self._write(done=told, retry=back, release=released, code=status)
+                    released = []
         finally:
             self._writing = None
 
@@ -94,13 +97,18 @@ class OutcomeWriter:
         retry: Sequence[Retry] = (),
         bury: Sequence[Task] = (),
         release: Sequence[Task] = (),
-        reason: str,
+        reason: str = "",
+        code: int,
     ) -> None:
         ids = [task.id for task in (*done, *bury, *release)] + [one.task.id for one in retry]
+        if not ids:
+            return
         pause = _AGAIN_SECONDS
         while True:
             try:
-                await self._store.settle(done=done, retry=retry, bury=bury, release=release, reason=reason)
+                await self._store.settle(
+                    done=done, retry=retry, bury=bury, release=release, reason=reason, code=code
+                )
             except LeaseLost as error:
                 self.lost += len(error.ids)
             except Unavailable as error:

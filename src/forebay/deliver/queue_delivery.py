@@ -318,16 +318,17 @@ class QueueDelivery:
     def _conclude(self, tasks: Sequence[Task], outcome: Outcome) -> bool:
         """Settle tasks; whether for good."""
         if outcome.is_delivered:
-            self._writer.done(self._let_go(tasks))
+            self._writer.done(self._let_go(tasks), outcome.status or 0)
             return True
         if not outcome.is_retried:
-            self._bury(tasks, _reason(outcome), str(outcome.error_class))
+            self._bury(tasks, _reason(outcome), str(outcome.error_class), outcome.status)
             return True
         limit = self.settings.retries_max
         for task in tasks:
             if limit is not None and task.attempts >= limit:
                 times = "once" if not task.attempts else f"{task.attempts + 1} times"
-                self._bury([task], f"failed {times}: {_reason(outcome)}", str(outcome.error_class))
+                reason = f"failed {times}: {_reason(outcome)}"
+                self._bury([task], reason, str(outcome.error_class), outcome.status)
         left = [task for task in tasks if task.id in self._held]
         if left:
             self._retry(left, outcome)
@@ -344,13 +345,14 @@ class QueueDelivery:
         # In an ordered queue the first one holds up the others, which go back along, uncounted.
         is_ordered = tasks[0].lease.partition is not None
         failed = tasks[:1] if is_ordered else tasks
-        self._writer.retry(self._let_go(failed), self._clock.now() + round(pause * _SECOND))
+        at = self._clock.now() + round(pause * _SECOND)
+        self._writer.retry(self._let_go(failed), at, _reason(outcome), outcome.status or 0)
         self._release(tasks)
 
-    def _bury(self, tasks: Iterable[Task], reason: str, kind: str) -> None:
+    def _bury(self, tasks: Iterable[Task], reason: str, kind: str, status: int | None = None) -> None:
         for task in self._let_go(tasks):
             self.counts.buried[kind] += 1
-            self._writer.bury(task, reason)
+            self._writer.bury(task, reason, status or 0)
 
     def _release(self, tasks: Iterable[Task]) -> None:
         if left := self._let_go(tasks):

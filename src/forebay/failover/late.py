@@ -117,12 +117,14 @@ def _ends(claim: Claim, wanted: _Wanted, ends: Sequence[int], deferred: tuple[De
     done = [o for o in ends if not wanted[claim.first + o].dead]
     dying = {o: wanted[claim.first + o].dead[0] for o in ends if wanted[claim.first + o].dead}
     dead = tuple(msgspec.structs.replace(death, offset=o) for o, death in dying.items())
-    workers = {wanted[claim.first + o].worker for o in ends}
+    said = {(wanted[claim.first + o].worker, wanted[claim.first + o].code) for o in ends}
+    worker, code = said.pop() if len(said) == 1 else ("", 0)
     settlement = claim.settle(
         done=bitmap.of(done, claim.count) if done else b"",
         deferred=deferred,
         dead=dead,
-        worker=workers.pop() if len(workers) == 1 else "",
+        worker=worker,
+        code=code,
     )
     if all(death.message is not None for death in dead):
         return settlement

@@ -126,6 +126,7 @@ class OutcomeBody(msgspec.Struct, frozen=True, array_like=True):
     deferred: tuple[Deferral, ...]
     dead: tuple[tuple[int, str, int], ...]
     worker: str
+    code: int = 0
 
 
 _encode_outcome = msgspec.msgpack.Encoder().encode
@@ -135,15 +136,14 @@ _decode_outcome = msgspec.msgpack.Decoder(OutcomeBody).decode
 def encode_outcome(settlement: Settlement) -> bytes:
     """What the outcome log keeps of a settlement."""
     dead = tuple((d.offset, d.reason, d.attempts) for d in settlement.dead)
-    return _encode_outcome(
-        OutcomeBody(settlement.done, settlement.expired, settlement.deferred, dead, settlement.worker)
-    )
+    s = settlement
+    return _encode_outcome(OutcomeBody(s.done, s.expired, s.deferred, dead, s.worker, s.code))
 
 
 def decode_outcome(first: int, at: int, count: int, body: bytes) -> Outcome:
     """The entry of the outcome log on `count` messages from message id `first` on."""
     b = _decode_outcome(body)
-    return Outcome(first, at, count, b.done, b.expired, b.deferred, b.dead, b.worker)
+    return Outcome(first, at, count, b.done, b.expired, b.deferred, b.dead, b.worker, b.code)
 
 
 def corrupt_block(queue: str, block: StoredBlock, error: Corrupt) -> Corrupt:

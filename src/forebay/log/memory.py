@@ -946,7 +946,7 @@ class MemoryLog:
 
     async def flows(self, group: Group) -> list[FlowCount]:
         state, tally = self._group(group), FlowTally()
-        for block in self._queues[group.queue].blocks:
+        for block in self._waiting(state):
             left = self._unclaimed(state, block)
             flows = self._queues[group.queue].flows[block.first]
             if left == block.count or len(set(flows)) == 1:
@@ -1028,7 +1028,7 @@ class MemoryLog:
     def _delayed(self, state: _Group, now: int) -> Iterator[Flow]:
         """The flow of each message that the group has not claimed, and whose start time is to come."""
         held = self._queues[state.group.queue]
-        for block in held.blocks:
+        for block in self._waiting(state) if held.starts else ():
             times = held.starts.get(block.first, [])
             for offset in range(block.count - self._unclaimed(state, block), block.count):
                 if times and (start := times[offset]) is not None and start > now:
@@ -1207,6 +1207,11 @@ class MemoryLog:
                 needed = min([needed, *(b.first for b in held.blocks if self._unclaimed(state, b))])
         claims = [c.first for c in self._claims.values() if c.letter is None]
         return min([needed, *(first for first in claims if queue_of(first) == held.queue.number)])
+
+    def _waiting(self, state: _Group) -> list[StoredBlock]:
+        """All blocks of which the group has not claimed everything, perhaps among others."""
+        held = self._queues[state.group.queue]
+        return held.blocks if held.queue.settings.ordered else held.from_sequence(state.position)
 
     def _unclaimed(self, state: _Group, block: StoredBlock) -> int:
         """How many messages of a block the group has not claimed."""

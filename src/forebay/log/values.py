@@ -179,6 +179,8 @@ class Deferral(msgspec.Struct, frozen=True, array_like=True):
     attempts: int = 0
     prev_start_time: int | None = None
     count: int = 1
+    reason: str = ""
+    """Why, where somebody said it."""
 
 
 class Death(msgspec.Struct, frozen=True, array_like=True):
@@ -210,6 +212,8 @@ class Settlement(msgspec.Struct, frozen=True, kw_only=True):
     deferred: tuple[Deferral, ...] = ()
     dead: tuple[Death, ...] = ()
     worker: str = ""
+    code: int = 0
+    """A number for it of who settled, such as the status of an HTTP answer; 0 is none."""
 
     def finished(self) -> bytes:
         """The bitmap of all messages that this settlement finishes."""
@@ -372,6 +376,7 @@ class Claim(msgspec.Struct, frozen=True):
         deferred: tuple[Deferral, ...] = (),
         dead: tuple[Death, ...] = (),
         worker: str = "",
+        code: int = 0,
     ) -> Settlement:
         """A settlement of this claim."""
         return Settlement(
@@ -384,6 +389,7 @@ class Claim(msgspec.Struct, frozen=True):
             deferred=deferred,
             dead=dead,
             worker=worker,
+            code=code,
         )
 
     def settle_all(self) -> Settlement:
@@ -513,6 +519,7 @@ class Outcome(msgspec.Struct, frozen=True):
     dead: tuple[tuple[int, str, int], ...]
     """(offset, reason, attempts)"""
     worker: str
+    code: int = 0
 
 
 class Letter(msgspec.Struct, frozen=True):

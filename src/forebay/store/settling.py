@@ -8,14 +8,14 @@ unused, comes back as it was.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import msgspec
 
 from forebay.log.values import Death, Deferral, QueueSettings, Settlement
 from forebay.model import Message, bitmap
-from forebay.store.giving_up import is_last, last_words, without_start
-from forebay.store.tickets import check_lease, check_reason, check_time, leases_of, offsets_of
+from forebay.store.giving_up import NO_ANSWER, is_last, last_words, without_start
+from forebay.store.tickets import check_code, check_lease, check_reason, check_time, leases_of, offsets_of
 from forebay.store.unpacking import defer
 from forebay.store.values import Burial, Retry, Task, Ticket
 from forebay.warm.values import Lease, Leased
@@ -26,15 +26,16 @@ class Verdict:
     """What became of tasks of one lease, by their offsets in the claim."""
 
     done: list[int] = field(default_factory=list)
-    retried: dict[int, tuple[int, Task | Ticket]] = field(default_factory=dict)
+    retried: dict[int, Retry] = field(default_factory=dict)
     """Back at a time."""
     released: list[int] = field(default_factory=list)
     """Back unused."""
     dead: dict[int, tuple[str, Task | Ticket]] = field(default_factory=dict)
     """Given up for a reason."""
     worker: str = ""
-    postponed: dict[int, int] = field(default_factory=dict)
+    postponed: dict[int, Retry] = field(default_factory=dict)
     """Back unused at a time."""
+    code: int = 0
 
     def back(self, lease: Lease, settings: QueueSettings) -> list[int]:
         """The tasks that come back; a retry for the last time is a death."""
@@ -49,36 +50,37 @@ class Verdict:
 
     def without_released(self) -> Verdict:
         """The verdict on the others."""
-        return Verdict(self.done, self.retried, [], self.dead, self.worker, self.postponed)
+        return replace(self, released=[])
 
     def only(self, offsets: Collection[int]) -> Verdict:
         """The verdict on some of the tasks."""
         kept = set(offsets)
         if len(kept) == len(self.offsets()):
             return self
-        return Verdict(
-            [o for o in self.done if o in kept],
-            {o: v for o, v in self.retried.items() if o in kept},
-            [o for o in self.released if o in kept],
-            {o: v for o, v in self.dead.items() if o in kept},
-            self.worker,
-            {o: v for o, v in self.postponed.items() if o in kept},
+        return replace(
+            self,
+            done=[o for o in self.done if o in kept],
+            retried={o: v for o, v in self.retried.items() if o in kept},
+            released=[o for o in self.released if o in kept],
+            dead={o: v for o, v in self.dead.items() if o in kept},
+            postponed={o: v for o, v in self.postponed.items() if o in kept},
         )
 
 
 class Ballot:
     """Verdicts on tasks, by group and lease."""
 
-    def __init__(self, worker: str) -> None:
+    def __init__(self, worker: str, code: int = 0) -> None:
         self.verdicts: dict[int, dict[Lease, Verdict]] = {}
         self._worker = worker
+        self._code = check_code(code)
 
     def of(self, lease: Lease) -> Verdict:
         """The verdict on the tasks of a lease; Rejected unless it can be one that was given out."""
         mine = self.verdicts.setdefault(lease.group, {})
         if lease not in mine:
             check_lease(lease)
-            mine[lease] = Verdict(worker=self._worker)
+            mine[lease] = Verdict(worker=self._worker, code=self._code)
         return mine[lease]
 
     def done(self, tasks: Iterable[Task | Ticket]) -> None:
@@ -94,11 +96,9 @@ class Ballot:
     def retry(self, item: Retry) -> None:
         """Count a task as coming back at a time."""
         check_time(item.next_start_time, "the start time of a retry")
+        check_reason(item.reason)
         ((verdict, (offset,)),) = self._by_lease([item.task])
-        if item.counts:
-            verdict.retried[offset] = (item.next_start_time, item.task)
-        else:
-            verdict.postponed[offset] = item.next_start_time
+        (verdict.retried if item.counts else verdict.postponed)[offset] = item
 
     def bury(self, task: Task | Ticket | Burial, reason: str = "") -> None:
         """Count a task as dead, for this reason unless it brings its own."""
@@ -122,7 +122,7 @@ def nameless(lease: Lease, verdict: Verdict, settings: QueueSettings) -> list[in
     """The offsets of messages that die by a verdict, and that the caller has not brought."""
     dying = [(o, task) for o, (_, task) in verdict.dead.items()]
     if verdict.retried and is_last(lease.attempts, settings):
-        dying += [(o, task) for o, (_, task) in verdict.retried.items()]
+        dying += [(o, item.task) for o, item in verdict.retried.items()]
     return [o for o, task in dying if isinstance(task, Ticket)]
 
 
@@ -168,19 +168,21 @@ def settlement_of(
     dead = [death(o, reason, lease.attempts, task) for o, (reason, task) in verdict.dead.items()]
     deferred: list[Deferral] = []
     if verdict.retried and is_last(lease.attempts, settings):
-        reason = last_words(lease.attempts)
-        dead += [death(o, reason, lease.attempts + 1, task) for o, (_, task) in verdict.retried.items()]
+        dead += [
+            death(o, last_words(lease.attempts, item.reason), lease.attempts + 1, item.task)
+            for o, item in verdict.retried.items()
+        ]
     else:
-        for due_at, offsets in _by_value({o: due for o, (due, _) in verdict.retried.items()}).items():
-            deferred.extend(defer(offsets, due_at, lease.attempts + 1, lease.start_time))
-    for due_at, offsets in _by_value(verdict.postponed).items():
-        deferred.extend(defer(offsets, due_at, lease.attempts, lease.prev_start_time))
+        for (due_at, reason), offsets in _alike(verdict.retried).items():
+            deferred.extend(defer(offsets, due_at, lease.attempts + 1, lease.start_time, reason))
+    for (due_at, reason), offsets in _alike(verdict.postponed).items():
+        deferred.extend(defer(offsets, due_at, lease.attempts, lease.prev_start_time, reason))
     deferred.extend(defer(sorted(set(verdict.released)), now, lease.attempts, lease.prev_start_time))
     done = b""
     if verdict.done:
         is_all = len(verdict.done) == lease.count == len(set(verdict.done))
         done = bitmap.full(lease.count) if is_all else bitmap.of(verdict.done, lease.count)
-    return _settlement(lease, done, deferred, dead, verdict.worker)
+    return _settlement(lease, done, deferred, dead, verdict.worker, code=verdict.code)
 
 
 def expiry_of(piece: Leased, now: int, settings: QueueSettings) -> Settlement:
@@ -190,13 +192,13 @@ def expiry_of(piece: Leased, now: int, settings: QueueSettings) -> Settlement:
         return withdrawal_of(piece, now)
     if is_last(lease.attempts, settings):
         assert parcel.block is not None, "a lease without bodies"
-        reason = f"{last_words(lease.attempts)}, the last time without an answer"
+        reason = last_words(lease.attempts, NO_ANSWER)
         dead = [
             Death(o, reason, lease.attempts + 1, without_start(parcel.block.message(place)))
             for o, place in zip(offsets, piece.places, strict=True)
         ]
         return _settlement(lease, b"", (), dead, piece.worker)
-    deferred = defer(offsets, now, lease.attempts + 1, lease.start_time)
+    deferred = defer(offsets, now, lease.attempts + 1, lease.start_time, NO_ANSWER)
     return _settlement(lease, b"", deferred, (), piece.worker)
 
 
@@ -233,7 +235,13 @@ def withdrawal_of(piece: Leased, due_at: int) -> Settlement:
 
 
 def _settlement(
-    lease: Lease, done: bytes, deferred: Iterable[Deferral], dead: Iterable[Death], worker: str
+    lease: Lease,
+    done: bytes,
+    deferred: Iterable[Deferral],
+    dead: Iterable[Death],
+    worker: str,
+    *,
+    code: int = 0,
 ) -> Settlement:
     return Settlement(
         group=lease.group,
@@ -244,12 +252,14 @@ def _settlement(
         deferred=tuple(deferred),
         dead=tuple(dead),
         worker=worker,
+        code=code,
     )
 
 
-def _by_value(values: Mapping[int, int]) -> dict[int, list[int]]:
-    """Offsets by what they have in common, ascending."""
-    grouped: dict[int, list[int]] = {}
-    for offset in sorted(values):
-        grouped.setdefault(values[offset], []).append(offset)
+def _alike(retries: Mapping[int, Retry]) -> dict[tuple[int, str], list[int]]:
+    """Offsets by time and reason, ascending."""
+    grouped: dict[tuple[int, str], list[int]] = {}
+    for offset in sorted(retries):
+        item = retries[offset]
+        grouped.setdefault((item.next_start_time, item.reason), []).append(offset)
     return grouped

@@ -71,7 +71,7 @@ from forebay.store.process import SpoolPlace, process_name
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tails
-from forebay.store.tickets import check_apart, check_once, check_reason
+from forebay.store.tickets import as_retry, check_apart, check_once, check_reason
 from forebay.store.tiers import SECOND
 from forebay.store.transacting import Transaction
 from forebay.store.values import (
@@ -469,14 +469,15 @@ class LogStore:
         *,
         start_time: int | datetime | None = None,
         delay: float | timedelta | None = None,
+        reason: str = "",
     ) -> Durable:
         """Tasks come back: at the time of a `Retry`, at `start_time`, after `delay`, or else at once.
 
-        In an ordered queue that ends the leases of what comes after them in their partitions: it comes back
-        with them, and counts no attempt.
+        `reason` says why, where a `Retry` doesn't. In an ordered queue that ends the leases of what comes
+        after them in their partitions: it comes back with them, and counts no attempt.
         """
         begins = self._start_time(start_time, delay) or self._clock.now()
-        return await self.settle(retry=[t if isinstance(t, Retry) else Retry(t, begins) for t in tasks])
+        return await self.settle(retry=[as_retry(task, begins, reason) for task in tasks])
 
     async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
@@ -510,18 +511,20 @@ class LogStore:
         bury: Iterable[Task | Ticket | Burial] = (),
         release: Iterable[Task | Ticket] = (),
         reason: str = "",
+        code: int = 0,
     ) -> Durable:
         """Several outcomes in one write. LeaseLost names the tasks that came too late; the others stand.
 
         What is buried has the reason given here, unless it is a `Burial` with one of its own. In an ordered
         queue what comes back ends the leases of what comes after it in its partition; so a task that is done
-        or buried past one that comes back by the same call is too late.
+        or buried past one that comes back by the same call is too late. `code` is kept with the outcomes: the
+        status of an HTTP answer, for instance.
 
         Returns where the outcomes are: in the log, and final; or, while the log is away, in the spool of the
         server. From there they come to the log before their tasks are given to others, unless that server is
         cut off, or down, for 30 seconds.
         """
-        ballot = Ballot(self._worker)
+        ballot = Ballot(self._worker, code)
         done, retry, bury, release = list(done), list(retry), list(bury), list(release)
         ballot.done(done)
         for item in retry:

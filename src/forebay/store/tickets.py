@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Final
 
+import msgspec
+
 from forebay.model import BLOCK_MESSAGES_CEILING, MESSAGE_ID_MAX, TIME_MAX, Rejected, check_partition
-from forebay.store.values import Task, Ticket
+from forebay.store.values import Retry, Task, Ticket
 from forebay.warm.values import Lease
 
 _INT32_MAX: Final = (1 << 31) - 1
@@ -26,6 +28,7 @@ _KINDS: Final = {Task, Ticket}
 _NUMBERS: Final = {int}
 _EPOCH_MAX: Final = 100
 REASON_BYTES_MAX: Final = 64 << 10
+CODE_MAX: Final = (1 << 31) - 1
 _HINT: Final = "settle tasks with what came with them, unchanged"
 
 
@@ -91,11 +94,26 @@ def check_apart(*outcomes: Sequence[Task | Ticket]) -> None:
         seen |= said
 
 
+def as_retry(task: Task | Ticket | Retry, start_time: int, reason: str) -> Retry:
+    """A task that comes back at a time for a reason, unless it brings its own."""
+    if not isinstance(task, Retry):
+        return Retry(task, start_time, reason=reason)
+    return msgspec.structs.replace(task, reason=reason) if reason and not task.reason else task
+
+
 def check_time(moment: object, what: str) -> None:
     """Raise Rejected unless it is a time."""
     if type(moment) is not int or not 0 <= moment <= TIME_MAX:
         hint = "give whole microseconds since 1970, up to the year 9999"
         raise Rejected(f"{what} is {moment!r}", hint=hint)
+
+
+def check_code(code: object) -> int:
+    """A code as every log can keep it, or Rejected."""
+    if type(code) is not int or not 0 <= code <= CODE_MAX:
+        hint = f"give a whole number from 0 to {CODE_MAX}, such as an HTTP status"
+        raise Rejected(f"the code is {code!r}", hint=hint)
+    return code
 
 
 def check_reason(reason: object) -> str:

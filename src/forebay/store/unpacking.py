@@ -15,7 +15,7 @@ import msgspec
 
 from forebay.log.values import Claim, Death, Deferral, QueueSettings, accepted_at
 from forebay.model import Block, Flow, bitmap, flow_of
-from forebay.store.giving_up import is_last, last_words, without_start
+from forebay.store.giving_up import NO_ANSWER, is_last, last_words, without_start
 from forebay.warm.values import Parcel
 
 PARCEL_BYTES_MAX = 1 << 20
@@ -60,7 +60,7 @@ def unpack(claim: Claim, block: Block, now: int, settings: QueueSettings, *, mos
 def _give_up(claim: Claim, block: Block, offsets: Sequence[int]) -> tuple[list[Death], Sequence[int]]:
     """Give up what was handed out for the last time."""
     begin, handed = claim.first - claim.block.first, set(bitmap.indexes(claim.handed))
-    reason = f"{last_words(claim.attempts)}, the last time without an answer"
+    reason = last_words(claim.attempts, NO_ANSWER)
     dead = [
         Death(o, reason, claim.attempts + 1, without_start(block.message(begin + o)))
         for o in offsets
@@ -81,7 +81,7 @@ def _count_attempts(
         if start < 0:
             deferred.append(Deferral(run[0], now, claim.attempts, claim.prev_start_time, len(run)))
         else:
-            deferred.append(Deferral(run[0], now, claim.attempts + 1, start, len(run)))
+            deferred.append(Deferral(run[0], now, claim.attempts + 1, start, len(run), NO_ANSWER))
     return deferred, [] if ordered else [o for o in offsets if o not in handed]
 
 
@@ -114,11 +114,11 @@ def _not_yet(
 
 
 def defer(
-    offsets: Sequence[int], due_at: int, attempts: int, prev_start_time: int | None
+    offsets: Sequence[int], due_at: int, attempts: int, prev_start_time: int | None, reason: str = ""
 ) -> tuple[Deferral, ...]:
     """Deferrals of these messages of a claim, one for each run of consecutive ones."""
     runs = _runs(offsets, lambda _: 0)
-    return tuple(Deferral(run[0], due_at, attempts, prev_start_time, len(run)) for _, run in runs)
+    return tuple(Deferral(run[0], due_at, attempts, prev_start_time, len(run), reason) for _, run in runs)
 
 
 def pick(block: Block, begin: int, offsets: Sequence[int]) -> Block:

@@ -68,6 +68,8 @@ class Retry(msgspec.Struct, frozen=True):
     next_start_time: int
     counts: bool = True
     """Whether that is an attempt. One that isn't leaves the task as it was, but for its time."""
+    reason: str = ""
+    """Why, for whoever looks at the task later."""
 
 
 class Burial(msgspec.Struct, frozen=True):
@@ -183,7 +185,9 @@ class Attempt(msgspec.Struct, frozen=True, kw_only=True):
     due_at: int | None = None
     """When it was to come back."""
     reason: str | None = None
-    """Why it was given up."""
+    """Why it was given up, or came back."""
+    code: int = 0
+    """The status of an HTTP answer, or what else who settled gave; 0 is none."""
 
 
 class GroupPlace(msgspec.Struct, frozen=True, kw_only=True):

@@ -178,13 +178,21 @@ def _history(message_id: int, stands: Standing) -> list[Attempt]:
 
 def _attempt(offset: int, outcome: Outcome, attempts: int) -> Attempt:
     """One entry, of a message that had come back so often before it."""
-    at, worker = outcome.at, outcome.worker
+    at, worker, code = outcome.at, outcome.worker, outcome.code
     for place, reason, count in outcome.dead:
         if place == offset:
-            return Attempt(at=at, outcome="dead", worker=worker, attempts=count, reason=reason)
+            return Attempt(at=at, outcome="dead", worker=worker, attempts=count, reason=reason, code=code)
     for d in outcome.deferred:
         if d.offset <= offset < d.offset + d.count:
             kind = "retried" if d.attempts > attempts else "delayed" if d.due_at > at else "released"
-            return Attempt(at=at, outcome=kind, worker=worker, attempts=d.attempts, due_at=d.due_at)
+            return Attempt(
+                at=at,
+                outcome=kind,
+                worker=worker,
+                attempts=d.attempts,
+                due_at=d.due_at,
+                reason=d.reason or None,
+                code=code,
+            )
     kind = "done" if has(outcome.done, offset) else "expired"
-    return Attempt(at=at, outcome=kind, worker=worker, attempts=attempts)
+    return Attempt(at=at, outcome=kind, worker=worker, attempts=attempts, code=code)

@@ -175,6 +175,7 @@ class RetryForm(TicketForm, kw_only=True):
     delay_seconds: Seconds | None = None
     counts: bool = True
     """Whether that is an attempt."""
+    reason: Annotated[str, Meta(max_length=4_096)] = ""
 
 
 Tickets = Annotated[list[TicketForm], Meta(max_length=100_000)]
@@ -193,11 +194,12 @@ class ReleaseForm(Form, kw_only=True):
 
 
 class RetriesForm(Form, kw_only=True):
-    """Tasks that come back; a task's own time goes before that of the whole."""
+    """Tasks that come back; a task's own time and reason go before those of the whole."""
 
     tasks: Annotated[list[RetryForm], Meta(max_length=100_000)]
     start_time: Micros | None = None
     delay_seconds: Seconds | None = None
+    reason: Annotated[str, Meta(max_length=4_096)] = ""
 
 
 class BuryForm(Form, kw_only=True):
@@ -222,6 +224,8 @@ class SettleForm(Form, kw_only=True):
     bury: Tickets = []
     release: Tickets = []
     reason: Annotated[str, Meta(max_length=4_096)] = ""
+    code: Annotated[int, Meta(ge=0, le=2_147_483_647)] = 0
+    """Kept with the outcomes: the status of an HTTP answer, for instance."""
 
 
 class Settled(Form, kw_only=True):

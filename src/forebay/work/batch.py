@@ -73,16 +73,16 @@ class Batch:
     async def retry_task(self, retries: Iterable[RetryInfo]) -> None:
         """Tasks come back, each at its time, and that counts as an attempt; after the last they are dead."""
         listed = list(retries)
-        times = {retry.task_id: _micros(retry.next_start_time) for retry in listed}
-        if len(times) < len(listed):
+        by_id = {retry.task_id: retry for retry in listed}
+        if len(by_id) < len(listed):
             raise Rejected("a task is sent back twice", hint="name each once")
         outcomes = Outcomes()
-        for id, at in times.items():
-            task = self._open.get(id)
+        for id, retry in by_id.items():
+            task, at = self._open.get(id), _micros(retry.next_start_time)
             if task is None:
-                outcomes.retried[id] = at  # which is refused, with all others
+                outcomes.retried[id] = (at, "")  # which is refused, with all others
             else:
-                self._rule.send_back(outcomes, task, at)
+                self._rule.send_back(outcomes, task, at, retry.reason)
         await self.settle(outcomes)
 
     async def bury_task(self, task_ids: Iterable[int], reason: str) -> None:
@@ -191,7 +191,7 @@ class Batch:
 
     async def _tell(self, outcomes: Outcomes, tasks: dict[int, Task]) -> set[int]:
         """Settle; the ids of those whose lease was lost. Most often it is one write."""
-        retries = [Retry(tasks[id], at) for id, at in outcomes.retried.items()]
+        retries = [Retry(tasks[id], at, reason=said) for id, (at, said) in outcomes.retried.items()]
         retries += [Retry(tasks[id], at, counts=False) for id, at in outcomes.parked.items()]
         done, released = [tasks[id] for id in outcomes.done], [tasks[id] for id in outcomes.released]
         buried = [(reason, [tasks[id] for id in ids]) for reason, ids in outcomes.buried.items()]

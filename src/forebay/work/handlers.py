@@ -259,7 +259,9 @@ async def _tell(storage: Storage, outcomes: Outcomes) -> None:
     if outcomes.done:
         await storage.done_task(outcomes.done)
     if outcomes.retried:
-        await storage.retry_task([RetryInfo(id, to_datetime(at)) for id, at in outcomes.retried.items()])
+        await storage.retry_task(
+            [RetryInfo(id, to_datetime(at), said) for id, (at, said) in outcomes.retried.items()]
+        )
     for reason, ids in outcomes.buried.items():
         await storage.bury_task(ids, reason)
 

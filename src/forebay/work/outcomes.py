@@ -38,8 +38,8 @@ class Outcomes:
     """Ids of tasks, by what became of them; each at most once."""
 
     done: list[int] = field(default_factory=list)
-    retried: dict[int, int] = field(default_factory=dict)
-    """Back at a time (µs)."""
+    retried: dict[int, tuple[int, str]] = field(default_factory=dict)
+    """Back at a time (µs) for a reason."""
     parked: dict[int, int] = field(default_factory=dict)
     """Back at a time, and no attempt."""
     buried: dict[str, list[int]] = field(default_factory=dict)
@@ -64,7 +64,7 @@ class Outcomes:
         """The same of the other tasks."""
         return Outcomes(
             [id for id in self.done if id not in ids],
-            {id: at for id, at in self.retried.items() if id not in ids},
+            {id: back for id, back in self.retried.items() if id not in ids},
             {id: at for id, at in self.parked.items() if id not in ids},
             {reason: [id for id in some if id not in ids] for reason, some in self.buried.items()},
             [id for id in self.released if id not in ids],
@@ -84,7 +84,7 @@ class Rule:
         if outcome is None or isinstance(outcome, Done):
             outcomes.done.append(task.id)
         elif isinstance(outcome, RetryAfter):
-            self._retry(outcomes, task, _checked(outcome.after), "")
+            self._retry(outcomes, task, _checked(outcome.after), outcome.reason)
         elif isinstance(outcome, Bury):
             outcomes.bury(task.id, outcome.reason)
         elif isinstance(outcome, BaseException):
@@ -98,7 +98,7 @@ class Rule:
 
         In an ordered queue that is the fault of the first of each partition; the others were not reached.
         """
-        said = "" if error is None else f": {named(error)}"
+        said = "" if error is None else named(error)
         failed: set[str] = set()
         for task in sorted(tasks, key=lambda task: task.id):
             partition = task.lease.partition
@@ -134,9 +134,9 @@ class Rule:
         """Add that a task comes back at a time (µs), unless it was the last time."""
         if gives_up(self.settings, task.attempts):
             times = "once" if not task.attempts else f"{task.attempts + 1} times"
-            outcomes.bury(task.id, f"failed {times}{said}")
+            outcomes.bury(task.id, f"failed {times}: {said}" if said else f"failed {times}")
         else:
-            outcomes.retried[task.id] = at
+            outcomes.retried[task.id] = (at, short(said))
 
     def _retry(self, outcomes: Outcomes, task: Task, seconds: float, said: str) -> None:
         self.send_back(outcomes, task, self.now() + round(seconds * SECOND), said)

@@ -40,6 +40,8 @@ class RetryInfo(msgspec.Struct, frozen=True):
 
     task_id: int
     next_start_time: int | datetime
+    reason: str = ""
+    """Why, for whoever looks at the task later."""
 
 
 class Done(msgspec.Struct, frozen=True):
@@ -51,6 +53,8 @@ class RetryAfter(msgspec.Struct, frozen=True):
 
     after: float = 0.0
     """From 0 to a hundred years; anything else is a failure of the handler."""
+    reason: str = ""
+    """Why, for whoever looks at the task later."""
 
 
 class Bury(msgspec.Struct, frozen=True):

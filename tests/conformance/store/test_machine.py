@@ -270,7 +270,9 @@ class StoreMachine(RuleBasedStateMachine):
         held = [(m, verb) for task, verb in chosen.values() if (m := self.out(task)) is not None]
         first = self.first_back(m for m, verb in held if self.goes_back(m, verb))
         good = [(m, v) for m, v in held if self.goes_back(m, v) or not self.is_held_up(m, first)]
-        self.lose(self.store.settle(**by_verb, retry=retries, reason="bad"), len(chosen) - len(good))
+        done, bury, release = by_verb["done"], by_verb["bury"], by_verb["release"]
+        told = self.store.settle(done=done, retry=retries, bury=bury, release=release, reason="bad")
+        self.lose(told, len(chosen) - len(good))
         for m, verb in good:
             m.task = None
             if verb == "retry":

@@ -383,7 +383,7 @@ async def test_a_queue_may_limit_returns(rig: StoreRig) -> None:
     assert [letter.message().payload for letter in letters] == [b"x", b"y"]
     assert [letter.attempts for letter in letters] == [3, 3]
     assert letters[0].reason == "failed 3 times"
-    assert letters[1].reason == "failed 3 times, the last time without an answer"
+    assert letters[1].reason == "failed 3 times: no answer"
     assert expired.data == b"y"
 
 

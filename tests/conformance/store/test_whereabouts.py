@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 
 from forebay.log.values import Position
 from forebay.model import Message, Rejected, UnknownQueue, mint, pack
 from forebay.store.seam import Store
-from forebay.store.values import GroupPlace
+from forebay.store.values import GroupPlace, Retry
 from forebay.store.whereabouts import look
 from forebay.warm.values import Leased
 from tests.conformance.store.rigs import StoreRig
@@ -117,6 +118,51 @@ async def test_a_lease_that_expired_counts_in_the_history(rig: StoreRig) -> None
     found = await place(store, ids[0])
     assert found.attempts == 1
     assert said(found) == [("retried", "ann", 1)]
+    assert found.history[0].reason == "no answer"
+
+
+async def test_the_path_says_why_a_message_came_back_and_by_which_code(rig: StoreRig) -> None:
+    store = rig.store
+    await store.create_queue("orders")
+    ids = await store.put_task("orders", b"a", b"b", b"c")
+    a, b, c = await store.get_task("orders", 3)
+    at = rig.clock.now()
+    await store.retry_task([Retry(a, at, reason="busy: näher"), b, c], reason="late")
+    rig.clock.advance(seconds=1)
+    a, b, c = await store.get_task("orders", 3)
+    at = rig.clock.now()
+    retries = [Retry(a, at, reason="gone"), Retry(b, at, counts=False, reason="paused")]
+    await store.settle(done=[c], retry=retries, code=503)
+    rig.clock.advance(seconds=1)
+    a, b = await store.get_task("orders", 2)
+    await store.settle(done=[a], code=200)
+    await store.settle(bury=[b], reason="no good", code=404)
+    found = [[(e.outcome, e.reason, e.code) for e in (await place(store, id)).history] for id in ids]
+    assert found == [
+        [("retried", "busy: näher", 0), ("retried", "gone", 503), ("done", None, 200)],
+        [("retried", "late", 0), ("released", "paused", 503), ("dead", "no good", 404)],
+        [("retried", "late", 0), ("done", None, 503)],
+    ]
+
+
+@pytest.mark.parametrize("said", [{"code": -1}, {"code": 1 << 31}, {"code": True}, {"reason": "a\0b"}])
+async def test_a_code_or_reason_that_no_log_keeps_is_refused(store: Store, said: dict[str, Any]) -> None:
+    await store.create_queue("orders")
+    await store.put_task("orders", b"a")
+    (task,) = await store.get_task("orders")
+    retry = Retry(task, task.start_time, reason=said.get("reason", ""))
+    with pytest.raises(Rejected):
+        await store.settle(retry=[retry], code=said.get("code", 0))
+    await store.done_task([task])
+
+
+async def test_the_last_reason_is_the_dead_letters(rig: StoreRig) -> None:
+    store = rig.store
+    await store.create_queue("orders", {"retries_max": 0})
+    await store.put_task("orders", b"a")
+    await store.retry_task(await store.get_task("orders"), reason="busy")
+    (letter,) = await store.dead_letters("orders")
+    assert letter.reason == "failed once: busy"
 
 
 async def test_the_path_of_a_dead_letter_is_told_to_the_end(rig: StoreRig) -> None:

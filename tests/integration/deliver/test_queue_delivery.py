@@ -84,7 +84,7 @@ async def test_a_message_that_fails_comes_back_and_keeps_its_id() -> None:
     async with opened() as store:
         behaviour = answers(answer(500), answer(503), answer(200))
         async with DestinationServer(behaviour) as server:
-            await store.put_task("jobs", b"x")
+            (id,) = await store.put_task("jobs", b"x")
             secrets = {"signing_secrets": (f"whsec_{'A' * 32}",)}
             async with delivering(store, server, to=secrets) as delivery:
                 await until_empty(store)
@@ -92,6 +92,12 @@ async def test_a_message_that_fails_comes_back_and_keeps_its_id() -> None:
                 assert delivery.counts.retries_delivered == 1
             assert len({got.headers["webhook-id"] for got in server.received}) == 1
             assert len(server.received) == 3
+        (place,) = (await store.where(id)).groups
+        assert [(one.outcome, one.code, one.reason) for one in place.history] == [
+            ("retried", 500, "the destination answered 500 Internal Server Error"),
+            ("retried", 503, "the destination answered 503 Service Unavailable"),
+            ("done", 200, None),
+        ]
 
 
 async def test_a_refused_message_is_a_dead_letter_with_status_and_start_of_the_answer() -> None:

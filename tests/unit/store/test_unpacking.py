@@ -81,7 +81,9 @@ def test_a_retried_claim_keeps_its_own_start_time() -> None:
 def test_what_was_out_counts_an_attempt_and_the_rest_is_handed_out() -> None:
     block = block_of(*[b"%d" % i for i in range(6)])
     found = unpacked(claim_of(block, handed=[1, 2, 4], start_time=NOW - 5), block)
-    assert found.deferred == (Deferral(1, NOW, 1, NOW - 5, 2), Deferral(4, NOW, 1, NOW - 5))
+    assert found.deferred == (
+        Deferral(1, NOW, 1, NOW - 5, 2, "no answer"), Deferral(4, NOW, 1, NOW - 5, 1, "no answer"),
+    )  # fmt: skip
     (parcel,) = found.parcels
     assert list(parcel.offsets) == [0, 3, 5]
 
@@ -89,7 +91,9 @@ def test_what_was_out_counts_an_attempt_and_the_rest_is_handed_out() -> None:
 def test_in_order_all_goes_back_and_only_what_was_out_counts() -> None:
     block = block_of(*[Message(b"%d" % i, "p") for i in range(4)])
     found = unpacked(claim_of(block, done=[0], handed=[0, 1], start_time=NOW - 5), block, ORDERED)
-    assert found.deferred == (Deferral(1, NOW, 1, NOW - 5), Deferral(2, NOW, 0, None, 2))
+    assert found.deferred == (
+        Deferral(1, NOW, 1, NOW - 5, 1, "no answer"), Deferral(2, NOW, 0, None, 2),
+    )  # fmt: skip
     assert not found.parcels
 
 
@@ -99,7 +103,7 @@ def test_what_was_out_for_the_last_time_is_given_up() -> None:
     found = unpacked(claim_of(block, handed=[0]), block, settings)
     (death,) = found.dead
     assert (death.offset, death.attempts) == (0, 1)
-    assert death.reason == "failed once, the last time without an answer"
+    assert death.reason == "failed once: no answer"
     assert death.message == Message(b"0", headers={"a": "b"})
     assert not found.deferred
     assert [list(p.offsets) for p in found.parcels] == [[1]]

@@ -37,12 +37,13 @@ def judged(outcome: object, attempts: int = 0, retries_max: int | None = None) -
     [
         (None, 0, None, Outcomes(done=[1])),
         (Done(), 7, 0, Outcomes(done=[1])),
-        (RetryAfter(30), 0, None, Outcomes(retried={1: NOW + 30 * SECOND})),
-        (RetryAfter(), 99, None, Outcomes(retried={1: NOW})),
+        (RetryAfter(30), 0, None, Outcomes(retried={1: (NOW + 30 * SECOND, "")})),
+        (RetryAfter(reason="busy"), 99, None, Outcomes(retried={1: (NOW, "busy")})),
         (RetryAfter(30), 3, 3, Outcomes(buried={"failed 4 times": [1]})),
+        (RetryAfter(30, "busy"), 3, 3, Outcomes(buried={"failed 4 times: busy": [1]})),
         (Bury("no such address"), 0, None, Outcomes(buried={"no such address": [1]})),
-        (ValueError("bad"), 0, None, Outcomes(retried={1: NOW + SECOND})),
-        (ValueError("bad"), 3, None, Outcomes(retried={1: NOW + 8 * SECOND})),
+        (ValueError("bad"), 0, None, Outcomes(retried={1: (NOW + SECOND, "ValueError: bad")})),
+        (ValueError("bad"), 3, None, Outcomes(retried={1: (NOW + 8 * SECOND, "ValueError: bad")})),
         (ValueError("bad"), 3, 3, Outcomes(buried={"failed 4 times: ValueError: bad": [1]})),
         (ValueError(), 0, 0, Outcomes(buried={"failed once: ValueError": [1]})),
     ],
@@ -61,7 +62,8 @@ def test_of_an_ordered_batch_that_fails_the_first_of_each_partition_counts() -> 
     rule, outcomes = Rule(BindingSettings(backoff=STEADY), lambda: NOW, lambda: 0.5), Outcomes()
     tasks = [in_partition(3, "p"), in_partition(1, "p"), in_partition(2, ""), in_partition(4, "")]
     rule.fail(outcomes, tasks, ValueError("bad"))
-    assert outcomes == Outcomes(retried={1: NOW + SECOND, 2: NOW + SECOND}, released=[3, 4])
+    back = (NOW + SECOND, "ValueError: bad")
+    assert outcomes == Outcomes(retried={1: back, 2: back}, released=[3, 4])
 
 
 @pytest.mark.parametrize(
@@ -92,7 +94,7 @@ def test_tasks_that_die_for_one_reason_are_named_together() -> None:
     outcomes.bury(1, "x")
     outcomes.bury(2, "x")
     assert outcomes.buried == {"x": [1, 2]}
-    assert Outcomes([1], {2: 0}, {3: 0}, {"x": [4]}, [5]).ids() == [1, 2, 3, 4, 5]
+    assert Outcomes([1], {2: (0, "")}, {3: 0}, {"x": [4]}, [5]).ids() == [1, 2, 3, 4, 5]
 
 
 @pytest.mark.parametrize(

@@ -225,15 +225,20 @@ def verdicts_of(desk: Desk, found: Sequence[Found], along: Iterable[Found] = ())
         elif one.status == "retry":
             verdicts.release.append(one.task)
         elif one.buried:
-            reason = (one.item.error or "failed, and no reason was given").replace("\0", "")
-            reason = reason.encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
+            reason = _reason(one.item.error or "failed, and no reason was given")
             verdicts.bury.append(Burial(one.task, reason))
         elif one.comes_back:
             delay = desk.facts(one.queue).options.retry_delay
-            verdicts.retry.append(Retry(one.task, now + delay * _MILLISECOND))
+            reason = _reason(one.item.error or "")
+            verdicts.retry.append(Retry(one.task, now + delay * _MILLISECOND, reason=reason))
         else:
             one.task, one.error = None, f"unknown status {one.item.status[:32]!r}"
     return verdicts
+
+
+def _reason(text: str) -> str:
+    """A reason that every log can keep."""
+    return text.replace("\0", "").encode(errors="replace")[:REASON_BYTES_MAX].decode(errors="ignore")
 
 
 def finished(call: Call, found: Sequence[Found], verdicts: Verdicts) -> None:

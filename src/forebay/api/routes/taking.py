@@ -129,7 +129,7 @@ async def retry(call: Call) -> Answer:
     form: RetriesForm = await call.form()
     now = call.context.clock.now()
     default = _time_of(form.start_time, form.delay_seconds, now, "$")
-    retries = await _retries(call, form.tasks, now if default is None else default)
+    retries = await _retries(call, form.tasks, now if default is None else default, form.reason)
     return _settled(call, "retried", len(retries), await call.context.store.settle(retry=retries))
 
 
@@ -164,7 +164,12 @@ async def settle(call: Call) -> Answer:
     released = await _tickets(call, form.release)
     retried = await _retries(call, form.retry, call.context.clock.now())
     durable = await call.context.store.settle(
-        done=finished, retry=retried, bury=buried, release=released, reason=_reason(form.reason)
+        done=finished,
+        retry=retried,
+        bury=buried,
+        release=released,
+        reason=_reason(form.reason),
+        code=form.code,
     )
     counts = {
         "done": len(finished), "retried": len(retried), "buried": len(buried), "released": len(released),
@@ -174,7 +179,7 @@ async def settle(call: Call) -> Answer:
 
 
 def _reason(text: str) -> str:
-    """Why tasks were given up: any text, over several lines, but without what databases can't keep."""
+    """A reason: any text, over several lines, but without what databases can't keep."""
     if "\0" in text:
         raise Rejected("there is a NUL in the reason - at `$.reason`", hint="remove it")
     return text
@@ -200,14 +205,14 @@ async def _tickets(call: Call, forms: Sequence[TicketForm]) -> list[Ticket]:
     return tickets
 
 
-async def _retries(call: Call, forms: Sequence[RetryForm], default: int) -> list[Retry]:
+async def _retries(call: Call, forms: Sequence[RetryForm], default: int, reason: str = "") -> list[Retry]:
     tickets = await _tickets(call, forms)
     now = call.context.clock.now()
     times = [
         _time_of(form.start_time, form.delay_seconds, now, f"$.tasks[{i}]") for i, form in enumerate(forms)
     ]
     return [
-        Retry(ticket, default if time is None else time, form.counts)
+        Retry(ticket, default if time is None else time, form.counts, _reason(form.reason or reason))
         for ticket, form, time in zip(tickets, forms, times, strict=True)
     ]
 

@@ -75,12 +75,20 @@ def _print_path(found: Whereabouts) -> None:
     groups = [(g.group, g.state, g.attempts, g.worker, _when(g)) for g in found.groups]
     print_table(["group", "state", "attempts", "worker", "when"], groups)
     history = [
-        (group.group, time_text(entry.at), entry.outcome, entry.attempts, entry.worker, entry.reason)
+        (
+            group.group,
+            time_text(entry.at),
+            entry.outcome,
+            entry.attempts,
+            entry.worker,
+            entry.code or None,
+            entry.reason,
+        )
         for group in found.groups
         for entry in group.history
     ]
     if history:
-        print_table(["group", "at", "outcome", "attempts", "worker", "reason"], history)
+        print_table(["group", "at", "outcome", "attempts", "worker", "code", "reason"], history)
 
 
 def _when(place: GroupPlace) -> str:
