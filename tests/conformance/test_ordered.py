@@ -4,8 +4,8 @@ import asyncio
 
 import pytest
 
-from forebay.log.values import Append, Deferral, Group, Queue, Room
-from forebay.model import Block, Message, Rejected
+from forebay.log.values import Append, Claim, Deferral, Group, Queue, Room
+from forebay.model import Block, Conflict, Message, Rejected, mint
 from tests.conformance.rigs import Rig
 from tests.conformance.steps import (
     ALL,
@@ -235,6 +235,55 @@ async def test_the_rest_of_a_run_does_not_overtake_its_deferred_beginning(rig: R
     while claims := (await rig.log.due(group, "new", ALL)).claims:
         found += unfinished(claims)
     assert found == ["a1", "a2", "a3"]
+
+
+async def test_what_is_left_of_a_run_behind_what_goes_back_goes_along(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, *(f"a{n}" for n in range(10)), partition="a")
+    await push(rig.log, queue, "a10", partition="a")
+    run, later = await take(rig.log, group, "owner")
+    now = rig.clock.now()
+    parts = (
+        run.settle(done=bits(run, 0, 6), deferred=(Deferral(4, now, 1), Deferral(7, now + SECOND, 1))),
+        run.settle(done=bits(run, 9)),
+    )
+    assert not (await rig.log.commit(settlements=parts, id=mint())).conflicts
+    late = await rig.log.commit(settlements=[run.settle(done=bits(run, n)) for n in (5, 8, 1)], id=mint())
+    assert list(late.conflicts) == [0, 1]
+    found = await counts(rig.log, group)
+    assert (found.held, found.deferred, found.done, found.difference) == (3, 4, 4, 0)
+    rig.clock.advance(seconds=1)
+    assert list((await rig.log.due(group, "other", ALL)).claims) == [], "it would overtake what is held"
+    await rig.log.retire("owner")
+    back: list[Claim] = []
+    while claims := (await rig.log.due(group, "other", ALL)).claims:
+        back += claims
+    assert unfinished(back) == ["a2", "a3", "a4", "a5", "a7", "a8", "a10"]
+    assert [claim.attempts for claim in back] == [0, 1, 0, 1, 0, 0]
+    assert later.token not in {claim.token for claim in back}
+
+
+async def test_what_goes_along_is_one_write_with_what_goes_back(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, *"abcd", partition="a")
+    (run,) = await take(rig.log, group, "owner")
+    now = rig.clock.now()
+    parts = [run.settle(deferred=(Deferral(1, now, 1),)), run.settle(deferred=(Deferral(2, now),))]
+    await rig.log.commit(settlements=parts, atomic=True, id=mint())
+    with pytest.raises(Conflict):
+        await rig.log.commit(settlements=[run.settle(done=bits(run, 0, 3))], atomic=True, id=mint())
+    assert not (await rig.log.commit(settlements=[run.settle(done=bits(run, 0))], id=mint())).conflicts
+    assert unfinished((await rig.log.due(group, "owner", ALL)).claims) == ["b", "c", "d"]
+
+
+async def test_what_has_gone_back_is_not_handed_out_by_its_former_run(rig: Rig) -> None:
+    queue, group = await ordered(rig)
+    await push(rig.log, queue, *"abcd", partition="a")
+    (run,) = await take(rig.log, group, "owner")
+    await rig.log.commit(settlements=[run.settle(deferred=(Deferral(1, rig.clock.now(), 1),))], id=mint())
+    assert await rig.log.mark([run.mark(handed=bits(run, 0, 2))]) == [0]
+    assert await rig.log.mark([run.mark(handed=bits(run, 2))]) == [0]
+    assert await rig.log.mark([run.mark(handed=bits(run, 0))]) == []
 
 
 async def test_a_block_of_several_partitions_is_rejected(rig: Rig) -> None:

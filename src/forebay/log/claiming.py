@@ -118,6 +118,39 @@ def _are_within(bitmaps: tuple[bytes, ...], count: int) -> bool:
     )
 
 
+class Behind(msgspec.Struct, frozen=True):
+    """What lies behind a message of a claim that went back: from an offset on, until a time."""
+
+    offset: int
+    due_at: int
+
+    def runs(self, done: bytes, count: int) -> list[tuple[int, int]]:
+        """What is not finished of it, given what is: the offset and length of each run."""
+        found: list[tuple[int, int]] = []
+        for o in bitmap.indexes(bitmap.minus(bitmap.full(count), done)):
+            if o > self.offset:
+                begin, length = found[-1] if found else (0, 0)
+                if found and begin + length == o:
+                    found[-1] = (begin, length + 1)
+                else:
+                    found.append((o, 1))
+        return found
+
+
+def returns_of(settlements: Iterable[Settlement]) -> dict[int, Behind]:
+    """By claim: the first message that goes back, and when the last does.
+
+    In an ordered queue what is left of the claim behind it goes back along, whether who settles knows of it
+    or not. Otherwise it would be out, or come again, before what it comes after.
+    """
+    found: dict[int, Behind] = {}
+    for settlement in settlements:
+        for d in settlement.deferred:
+            known = found.get(settlement.token, Behind(d.offset, d.due_at))
+            found[settlement.token] = Behind(min(known.offset, d.offset), max(known.due_at, d.due_at))
+    return found
+
+
 class OutcomeBody(msgspec.Struct, frozen=True, array_like=True):
     """An entry of the outcome log as it is stored."""
 

@@ -16,6 +16,7 @@ from typing import Any, Literal, Self
 import msgspec
 
 from forebay.log.claiming import (
+    Behind,
     Space,
     check_held,
     check_lanes,
@@ -31,6 +32,7 @@ from forebay.log.claiming import (
     handed_after,
     nothing_staged,
     recalled,
+    returns_of,
     unknown_group,
 )
 from forebay.log.finding import OUTCOMES_MAX, has, is_about, soonest
@@ -425,9 +427,11 @@ class MemoryLog:
             except VersionConflict:
                 self._take_all_back(item, answers)
                 raise
-            for i, settlement in enumerate(item.settlements):
-                if i not in conflicts:
-                    self._settle(settlement, now)
+            settled = [s for i, s in enumerate(item.settlements) if i not in conflicts]
+            for settlement in settled:
+                self._settle(settlement, now)
+            for token, behind in returns_of(settled).items():
+                self._send_along(token, behind)
             if item.settlements or item.records:
                 self._settled[item.id] = (now, conflicts)
         return result
@@ -545,6 +549,26 @@ class MemoryLog:
         if not claim.remaining():
             del self._claims[claim.token]
 
+    def _send_along(self, token: int, behind: Behind) -> None:
+        """Send back what an ordered queue has left of a claim behind a message that went back, uncounted."""
+        claim = self._claims.get(token)
+        if claim is None or not self._queues[queue_of(claim.first)].queue.settings.ordered:
+            return
+        for offset, count in behind.runs(claim.done, claim.count):
+            claim.done = bitmap.union(claim.done, bitmap.of(range(offset, offset + count), claim.count))
+            self._add_claim(
+                claim.group,
+                claim.first + offset,
+                count,
+                claim.block,
+                owner=None,
+                start_time=behind.due_at,
+                attempts=claim.attempts,
+                prev_start_time=claim.prev_start_time,
+            )
+        if not claim.remaining():
+            del self._claims[token]
+
     def _bury(
         self, group: _Group, letter: DeadLetter, partition: str | None, claim: _Claim | None = None
     ) -> None:
@@ -605,7 +629,7 @@ class MemoryLog:
             claim is None
             or (claim.group, claim.count) != (mark.group, mark.count)
             or claim.owner is None
-            or (any(bitmap.minus(mark.handed, mark.returned)) and self._is_overtaking(claim, said))
+            or (any(hands := bitmap.minus(mark.handed, mark.returned)) and self._is_late(claim, hands, said))
         )
 
     def _next_runs(self, held: _Queue, state: _Group, room: Room) -> list[tuple[StoredBlock, int, int]]:
@@ -800,6 +824,11 @@ class MemoryLog:
         An owner may always have its own.
         """
         return claim.owner != owner and any(c.owner != owner for c in self._earlier(claim))
+
+    def _is_late(self, claim: _Claim, hands: bytes, said: Mapping[int, Mark]) -> bool:
+        """Tell whether messages of an ordered queue went back, or overtake earlier ones that are not out."""
+        is_ordered = self._queues[queue_of(claim.first)].queue.settings.ordered
+        return is_ordered and (any(bitmap.overlap(claim.done, hands)) or self._is_overtaking(claim, said))
 
     def _is_overtaking(self, claim: _Claim, said: Mapping[int, Mark]) -> bool:
         """Whether something earlier of the partition will not be out after what is `said`, by token."""

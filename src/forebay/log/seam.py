@@ -10,7 +10,8 @@ What every implementation promises:
 - A message of a group is at any moment in exactly one place: ready, held, deferred or finished.
   Finished is for good, but for a dead letter that is redriven.
 - Only the holder of a claim's token settles it; everybody else gets a conflict, and nothing changes.
-- In an ordered queue a partition of a group is out in one run at a time.
+- In an ordered queue a partition of a group is out in one run at a time. What goes back of a claim takes
+  along what is left behind it, so that claims of a partition never lie within each other.
 - A call that raises has changed nothing, but for a commit of several parts that isn't atomic: there each
   part stands for itself. After `Unavailable` it is not known: repeat the call with the same id.
 - Records change with the blocks and settlements of their commit, or not at all.
@@ -186,6 +187,9 @@ class Log(Protocol):
         repeatable: what was written under it is not written again, and is answered as the first time. A
         caller that may have to repeat them brings it.
 
+        In an ordered queue what is left of a claim behind a message that goes back goes back along after the
+        whole commit, uncounted, and no earlier than that message.
+
         Up to 20,000 records at once, each key once, 64 MiB of values in all.
         """
         ...
@@ -212,9 +216,9 @@ class Log(Protocol):
     async def mark(self, marks: Sequence[Mark]) -> Sequence[int]:
         """Note what is out with workers; the indexes of marks that are refused.
 
-        Those whose claim is no longer held; and in an ordered queue those by which messages would go out
-        before others of their partition: what is earlier must be finished, or out with its own claim's
-        owner, if only by this very call.
+        Those whose claim is no longer held; and in an ordered queue those by which messages would go out that
+        are finished or have gone back, or that come after others of their partition: what is earlier must be
+        finished, or out with its own claim's owner, if only by this very call.
 
         Survives the end of this process. Until the next commit a power failure may undo it.
         """

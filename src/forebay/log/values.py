@@ -228,7 +228,7 @@ class Mark(msgspec.Struct, frozen=True):
     """Which messages of a claim went out to a worker, and which came back unused.
 
     A message that is `handed` when its claim is taken over was out with a worker that never answered.
-    What is in both is returned. Marks of finished messages mean nothing.
+    What is in both is returned. Of an unordered queue marks of finished messages mean nothing.
     """
 
     group: int

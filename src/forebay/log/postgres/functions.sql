@@ -137,6 +137,9 @@ DECLARE
     v_settled boolean[] := array_fill(false, ARRAY[cardinality(s_token)]);
     v_together bigint[];  -- settlements that were written together
     v_one bigint;
+    v_back_token bigint;  -- the claim of an ordered queue of which something went back last:
+    v_back int;         -- from which offset on
+    v_back_due bigint;  -- and until when
     v_f int := 1;       -- where in f_* and in x_* the settlements have come to
     v_x int := 1;
     v_dead int[] := '{}';    -- the group of each message that died, or was purged
@@ -280,6 +283,10 @@ BEGIN
         END LOOP;
     END IF;
     FOR i IN 1 .. cardinality(s_token) LOOP
+        IF v_back_token <> s_token[i] THEN
+            PERFORM forebay.send_along(v_back_token, v_back, v_back_due);
+            v_back_token := NULL;
+        END IF;
         CONTINUE WHEN v_known[s_item[i]] OR v_settled[i];
         SELECT * INTO v_claim FROM forebay.claim
             WHERE token = s_token[i] AND grp = s_group[i] AND owner IS NOT NULL FOR UPDATE;
@@ -307,6 +314,11 @@ BEGIN
         v_settled[i] := true;
         WHILE f_settlement[v_f] <= i LOOP
             IF f_settlement[v_f] = i THEN
+                IF v_claim.partition IS NOT NULL THEN
+                    v_back := CASE WHEN v_back_token IS NULL THEN f_offset[v_f] ELSE least(v_back, f_offset[v_f]) END;
+                    v_back_due := CASE WHEN v_back_token IS NULL THEN f_due[v_f] ELSE greatest(v_back_due, f_due[v_f]) END;
+                    v_back_token := v_claim.token;
+                END IF;
                 INSERT INTO forebay.claim (token, grp, first, count, block_last, block_at, partition, due_at,
                         start_time, prev_start_time, attempts, letter, done, handed)
                     VALUES (forebay.draw_token(), v_claim.grp, v_claim.first + f_offset[v_f], f_count[v_f],
@@ -345,6 +357,9 @@ BEGIN
             PERFORM forebay.free_lane(v_claim.grp, v_claim.partition);
         END IF;
     END LOOP;
+    IF v_back_token IS NOT NULL THEN
+        PERFORM forebay.send_along(v_back_token, v_back, v_back_due);
+    END IF;
     FOR v_tally IN
         SELECT s.grp, sum(s.done) AS done, sum(s.dead) AS dead, sum(s.expired) AS expired, sum(s.purged) AS purged
         FROM (
@@ -422,9 +437,44 @@ BEGIN
     END LOOP;
 END $$;
 
+-- What an ordered queue has left of a claim behind a message that went back goes back along, uncounted. Each run of
+-- it is a claim of its own: otherwise what is behind would be taken for what is before.
+CREATE OR REPLACE FUNCTION forebay.send_along(p_token bigint, p_back int, p_due bigint) RETURNS void
+LANGUAGE plpgsql AS $$
+DECLARE
+    v_claim forebay.claim;
+    v_begin int := p_back + 1;
+    v_end int;
+BEGIN
+    SELECT * INTO v_claim FROM forebay.claim WHERE token = p_token;
+    IF NOT FOUND THEN
+        RETURN;
+    END IF;
+    WHILE v_begin < v_claim.count LOOP
+        v_end := v_begin;
+        WHILE v_end < v_claim.count AND get_bit(v_claim.done, v_end) = 0 LOOP
+            v_claim.done := set_bit(v_claim.done, v_end, 1);
+            v_end := v_end + 1;
+        END LOOP;
+        IF v_end > v_begin THEN
+            INSERT INTO forebay.claim (token, grp, first, count, block_last, block_at, partition, due_at,
+                    start_time, prev_start_time, attempts, done, handed)
+                VALUES (forebay.draw_token(), v_claim.grp, v_claim.first + v_begin, v_end - v_begin,
+                    v_claim.block_last, v_claim.block_at, v_claim.partition, p_due, p_due, v_claim.prev_start_time,
+                    v_claim.attempts, repeat('0', v_end - v_begin)::varbit, repeat('0', v_end - v_begin)::varbit);
+        END IF;
+        v_begin := v_end + 1;
+    END LOOP;
+    IF bit_count(v_claim.done) = v_claim.count THEN
+        DELETE FROM forebay.claim WHERE token = p_token;
+    ELSE
+        UPDATE forebay.claim SET done = v_claim.done WHERE token = p_token;
+    END IF;
+END $$;
+
 -- Note which messages of claims are out with workers, and which came back: no two marks of one claim.
 -- Lazily, and nobody waits for the disk. Returns the indexes of the marks whose claim is held, and whose
--- messages don't overtake earlier ones of their partition that are not out.
+-- messages, in an ordered queue, are left of it and don't overtake earlier ones that are not out.
 CREATE OR REPLACE FUNCTION forebay.mark(
     m_group int[], m_token bigint[], m_handed varbit[], m_returned varbit[]
 ) RETURNS SETOF int LANGUAGE plpgsql AS $$
@@ -437,14 +487,15 @@ BEGIN
         FROM unnest(m_group, m_token, m_handed, m_returned)
             WITH ORDINALITY AS m (grp, token, handed, returned, place)
         WHERE c.token = m.token AND c.grp = m.grp AND c.owner IS NOT NULL AND c.count = length(m.handed)
-            AND NOT (c.partition IS NOT NULL AND bit_count(m.handed & ~m.returned) > 0 AND EXISTS (
+            AND NOT (c.partition IS NOT NULL AND bit_count(m.handed & ~m.returned) > 0 AND (
+                bit_count(c.done & m.handed & ~m.returned) > 0 OR EXISTS (
                 SELECT FROM forebay.claim AS e
                 WHERE e.grp = c.grp AND e.partition = c.partition AND (e.first, e.count) < (c.first, c.count)
                     AND (e.owner IS DISTINCT FROM c.owner OR bit_count(e.done | CASE
                         WHEN length(m_handed[array_position(m_token, e.token)]) = e.count
                         THEN (e.handed | m_handed[array_position(m_token, e.token)])
                             & ~m_returned[array_position(m_token, e.token)]
-                        ELSE e.handed END) < e.count)))
+                        ELSE e.handed END) < e.count))))
         RETURNING (m.place - 1)::int;
 END $$;
 

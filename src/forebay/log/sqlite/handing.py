@@ -140,14 +140,16 @@ def mark(tx: Transaction, marks: Sequence[Mark]) -> list[int]:
 def _is_refused(tx: Transaction, mark: Mark, row: Row | None, said: Mapping[int, Mark]) -> bool:
     if row is None:
         return True
-    return any(bitmap.minus(mark.handed, mark.returned)) and _is_overtaking(tx, mark, row, said)
+    handed, partition, done = bitmap.minus(mark.handed, mark.returned), row[2], row[4]
+    if partition is None or not any(handed):
+        return False
+    has_gone_back = done is not None and any(bitmap.overlap(done, handed))
+    return has_gone_back or _is_overtaking(tx, mark, row, said)
 
 
 def _is_overtaking(tx: Transaction, mark: Mark, row: Row, said: Mapping[int, Mark]) -> bool:
     """Tell whether something earlier of the partition will not be out after what is `said`, by token."""
-    _, first, partition, owner = row
-    if partition is None:
-        return False
+    _, first, partition, owner, _ = row
     for count, token, with_, done, handed in tx.rows(
         "earlier_runs", mark.group, partition, first, mark.count
     ):

@@ -222,7 +222,7 @@ JOIN consumer_group AS g ON g.number = c.group_number AND g.name IS NOT NULL
 WHERE c.token = ?1 AND c.group_number = ?2 AND c.owner IS NOT NULL
 
 -- name: held_marks
-SELECT c.handed, c.first, c.partition, c.owner
+SELECT c.handed, c.first, c.partition, c.owner, c.done
 FROM claim AS c
 JOIN consumer_group AS g ON g.number = c.group_number AND g.name IS NOT NULL
 WHERE c.token = ?1 AND c.group_number = ?2 AND c.count = ?3 AND c.owner IS NOT NULL
@@ -232,6 +232,11 @@ UPDATE claim SET handed = ?2 WHERE token = ?1
 
 -- name: mark_done
 UPDATE claim SET remaining = ?2, done = ?3 WHERE token = ?1
+
+-- name: left_of_claim
+-- Of an ordered queue, and of one of which something is finished.
+SELECT group_number, first, count, block_last, partition, prev_start_time, attempts, done FROM claim
+WHERE token = ?1 AND partition IS NOT NULL AND done IS NOT NULL
 
 -- name: remove_claim
 DELETE FROM claim WHERE token = ?1

@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.log.claiming import encode_outcome
+from forebay.log.claiming import Behind, encode_outcome, returns_of
 from forebay.log.groupcommit import Item, Result, is_whole
 from forebay.log.intake import Answer, Intake, dedupe_us
 from forebay.log.registry import unknown_queue
@@ -175,6 +175,9 @@ class Flush:
         if not item.settlements and not item.records:
             return ()
         conflicts = tuple(i for i, s in enumerate(item.settlements) if not self._settle(s))
+        settled = [s for i, s in enumerate(item.settlements) if s.deferred and i not in conflicts]
+        for token, behind in returns_of(settled).items():
+            self._send_along(token, behind)
         self._tx.run("add_settled", item.id, self._now, _encode_conflicts(conflicts))
         return conflicts
 
@@ -199,6 +202,27 @@ class Flush:
             if partition is not None:
                 self._lanes.setdefault(settlement.group, {})[partition] = None
         return True
+
+    def _send_along(self, token: int, behind: Behind) -> None:
+        """Send back what an ordered queue has left of a claim behind a message that went back, uncounted."""
+        row = self._tx.row("left_of_claim", token)
+        if row is None:
+            return
+        group, first, count, block_last, partition, prev_start_time, attempts, done = row
+        runs = behind.runs(done, count)
+        if not runs:
+            return
+        for offset, length in runs:
+            done = bitmap.union(done, bitmap.of(range(offset, offset + length), count))
+            self._tx.run(
+                "add_claim", take_tokens(self._tx, 1), group, first + offset, length, length, block_last,
+                behind.due_at, behind.due_at, prev_start_time, attempts, None, partition,
+            )  # fmt: skip
+        remaining = count - bitmap.count(done)
+        if remaining:
+            self._tx.run("mark_done", token, remaining, done)
+        else:
+            self._tx.run("remove_claim", token)
 
     def _record(
         self, settlement: Settlement, first: int, count: int, block_last: int, partition: str | None

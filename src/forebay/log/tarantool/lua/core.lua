@@ -182,6 +182,19 @@ function log.minus(one, other)
     return combine(one, other, function(left, right) return bit.band(left, bit.bnot(right)) end)
 end
 
+-- Bits of so many messages, of which those from an offset on are set.
+function log.bits_from(offset, count)
+    local bytes = {}
+    for i = 0, math.ceil(count / 8) - 1 do
+        local byte = 0
+        for place = math.max(0, offset - 8 * i), math.min(7, count - 1 - 8 * i) do
+            byte = byte + 2 ^ place
+        end
+        bytes[i + 1] = string.char(byte)
+    end
+    return table.concat(bytes)
+end
+
 function log.overlap(one, other)
     if is_none(one) or is_none(other) then
         return false

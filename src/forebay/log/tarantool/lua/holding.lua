@@ -12,10 +12,14 @@ local function handed_after(claim, mark)
     return log.minus(log.union(claim.handed, mark[4]), mark[5])
 end
 
--- Whether something earlier of the partition will not be out after what is `said`, by token.
-local function is_overtaking(claim, said)
-    if claim.partition == nil then
+-- Whether messages of an ordered queue may not go out: they went back, or something earlier of the partition will
+-- not be out after what is `said`, by token.
+local function is_late(claim, hands, said)
+    if claim.partition == nil or log.count_bits(hands) == 0 then
         return false
+    end
+    if log.overlap(claim.done, hands) then
+        return true
     end
     for _, run in space.claim.index.partition:pairs({claim.group, claim.partition}) do
         if not log.is_before(run, claim) then
@@ -40,8 +44,7 @@ log.verb('mark', function(marks)
         local claim, group = space.claim:get(mark[2]), space.group:get(mark[1])
         local is_held = claim ~= nil and claim.group == mark[1] and claim.count == mark[3] and claim.owner ~= nil
             and group ~= nil and group.name ~= nil
-        local hands = log.count_bits(log.minus(mark[4], mark[5])) > 0
-        if not is_held or (hands and is_overtaking(claim, said)) then
+        if not is_held or is_late(claim, log.minus(mark[4], mark[5]), said) then
             table.insert(refused, i - 1)
         else
             held[i] = claim

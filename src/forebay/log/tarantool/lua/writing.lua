@@ -207,6 +207,39 @@ local function defer(claim, deferred)
     end
 end
 
+-- What an ordered queue has left of a claim behind a message that went back goes back along, uncounted: each run
+-- of it is a claim of its own.
+local function send_along(token, behind)
+    local claim = space.claim:get(token)
+    if claim == nil or claim.partition == nil then
+        return
+    end
+    local done, offset, moved = claim.done, behind.offset + 1, 0
+    while offset < claim.count do
+        local length = 0
+        while offset + length < claim.count and not log.has(done, offset + length) do
+            length = length + 1
+        end
+        if length > 0 then
+            space.claim:insert({
+                log.take_numbers('token', 1), claim.group, claim.first + offset, length, length, claim.block_last,
+                behind.due_at, behind.due_at, maybe(claim.prev_start_time), claim.attempts, box.NULL,
+                claim.partition, box.NULL, box.NULL, box.NULL,
+            })
+            moved = moved + length
+        end
+        offset = offset + length + 1
+    end
+    if moved == claim.remaining then
+        space.claim:delete(token)
+    elseif moved > 0 then
+        space.claim:update(token, {
+            {'=', 'remaining', claim.remaining - moved},
+            {'=', 'done', log.union(done, log.bits_from(behind.offset + 1, claim.count))},
+        })
+    end
+end
+
 local function add_outcome(flush, claim, body)
     local key = {claim.group, claim.block_last}
     local newest = space.outcome.index.primary:max(key)
@@ -258,12 +291,27 @@ local function settle(flush, settlement)
     return true
 end
 
+-- By claim: the first message that goes back, and when the last does.
+local function note_returns(behind, settlement)
+    for _, deferral in ipairs(settlement.deferred) do
+        local offset, due_at = deferral[1], deferral[2]
+        local known = behind[settlement.token] or {offset = offset, due_at = due_at}
+        known.offset, known.due_at = math.min(known.offset, offset), log.later(known.due_at, due_at)
+        behind[settlement.token] = known
+    end
+end
+
 local function settle_all(flush, item)
-    local conflicts = {}
+    local conflicts, behind = {}, {}
     for i, settlement in ipairs(item.settlements) do
         if not settle(flush, settlement) then
             table.insert(conflicts, i - 1)
+        else
+            note_returns(behind, settlement)
         end
+    end
+    for token, place in pairs(behind) do
+        send_along(token, place)
     end
     space.settled:insert({item.id, flush.now, conflicts})
     log.wrote = true
