@@ -57,7 +57,9 @@ class Deliveries:
     async def __aenter__(self) -> Self:
         self._board = destination_board_of(self._store)
         # Every destination is made before the first begins: a bad certificate file starts none of them.
-        destinations = {name: HttpDestination(one.destination) for name, one in self._settings.items()}
+        destinations = {
+            name: HttpDestination(one.destination, sends_id=True) for name, one in self._settings.items()
+        }
         for name, destination in destinations.items():
             delivery = QueueDelivery(
                 self._store, destination, self._settings[name], name=name, worker=self._process
@@ -75,6 +77,12 @@ class Deliveries:
         for delivery in self.running:
             delivery.stop(self._stop_seconds)
         await asyncio.gather(*self._tasks, return_exceptions=True)
+
+    async def ended(self) -> None:
+        """Wait until a delivery ends that nobody stopped, and raise why."""
+        done, _ = await asyncio.wait(self._tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in done:
+            task.result()
 
     async def _run(self, delivery: QueueDelivery) -> None:
         to = delivery.settings.destination.address.name

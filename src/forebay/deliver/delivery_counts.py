@@ -19,6 +19,8 @@ class DeliveryCounts:
 
     def __init__(self) -> None:
         self.attempts = self.delivered = 0
+        self.messages = 0
+        """Messages of a queue that were delivered; several may share a request."""
         self.retries = self.retries_delivered = 0
         self.failures: Counter[str] = Counter()
         """Attempts that failed, by error class."""

@@ -318,7 +318,9 @@ class QueueDelivery:
     def _conclude(self, tasks: Sequence[Task], outcome: Outcome) -> bool:
         """Settle tasks; whether for good."""
         if outcome.is_delivered:
-            self._writer.done(self._let_go(tasks), outcome.status or 0)
+            done = self._let_go(tasks)
+            self.counts.messages += len(done)
+            self._writer.done(done, outcome.status or 0)
             return True
         if not outcome.is_retried:
             self._bury(tasks, _reason(outcome), str(outcome.error_class), outcome.status)

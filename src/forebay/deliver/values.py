@@ -48,7 +48,7 @@ class Prepared(msgspec.Struct, frozen=True, gc=False):
     """A request that is ready to be sent: all CPU work but the signature is done."""
 
     id: str
-    """Names the request in all its attempts; the `webhook-id` of a signed one."""
+    """Names the request in all its attempts; its `webhook-id`, where it is sent."""
     request: Request
     """As it was given, to split it or to prepare it again."""
     head: bytes

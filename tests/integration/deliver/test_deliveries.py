@@ -63,6 +63,28 @@ def board_of(store: Store) -> DestinationBoard:
     return board
 
 
+async def test_a_request_has_the_id_of_its_message_in_all_attempts_also_unsigned(store: Store) -> None:
+    async with DestinationServer(answers(answer(503), answer())) as server:
+        (id,) = await store.put_task("jobs", b"one")
+        async with deliveries(store, settings(server)) as running:
+            await until(lambda: running.running[0].counts.messages == 1, "it is delivered")
+        assert [got.headers["webhook-id"] for got in server.received] == [f"msg_{id}"] * 2
+        assert "webhook-signature" not in server.received[0].headers
+
+
+async def test_a_delivery_that_ends_by_itself_says_why(store: Store) -> None:
+    async with DestinationServer() as server, deliveries(store, settings(server)) as running:
+
+        async def fail(*_: object, **__: object) -> None:
+            raise ZeroDivisionError
+
+        running.running[0]._take = fail  # type: ignore[method-assign, assignment]  # a fault of our own
+        running.running[0].resume()
+        await store.put_task("jobs", b"one")
+        with pytest.raises(ZeroDivisionError):
+            await asyncio.wait_for(running.ended(), 60)
+
+
 async def test_a_destination_is_paused_and_resumed_from_elsewhere(store: Store) -> None:
     board = board_of(store)
     async with DestinationServer() as server, deliveries(store, settings(server)) as running:

@@ -121,7 +121,7 @@ def test(arguments: argparse.Namespace) -> int:
 
 
 async def _test(settings: DestinationSettings) -> Outcome:
-    destination = HttpDestination(settings)
+    destination = HttpDestination(settings, sends_id=True)
     message = msgspec.json.encode({"type": "forebay.test", "data": {"text": "a test from Forebay"}})
     body = {"message": message, "json": b"[" + message + b"]", "ndjson": message + b"\n"}[settings.body]
     kind = b"application/x-ndjson" if settings.body == "ndjson" else b"application/json"

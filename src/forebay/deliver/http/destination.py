@@ -55,16 +55,27 @@ _ID: Final = re.compile(r"[\x21-\x2d\x2f-\x7e]{1,128}")
 
 
 class HttpDestination:
-    """A destination over HTTP. Used by one event loop; `prepare` by any thread."""
+    """A destination over HTTP. Used by one event loop; `prepare` by any thread.
 
-    def __init__(self, settings: DestinationSettings, *, wall: Callable[[], float] = time.time) -> None:
+    With `sends_id` a request that isn't signed has its `webhook-id`, too.
+    """
+
+    def __init__(
+        self,
+        settings: DestinationSettings,
+        *,
+        sends_id: bool = False,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
         self._settings = settings
+        self._sends_id = sends_id
         self._address = settings.address
         self._wall = wall
         self._fixed = b"".join(b"%s: %s\r\n" % pair for pair in settings.fixed_headers)
         self._keys = settings.signing_keys
         own = frozenset(name.lower() for name, _ in settings.fixed_headers)
-        self._left_out = _OF_CONNECTION | own | (SIGNATURE_HEADERS if self._keys else frozenset())
+        ours = SIGNATURE_HEADERS if self._keys or sends_id else frozenset()
+        self._left_out = _OF_CONNECTION | own | ours
         self._has_agent = b"user-agent" in own
         self._agent = b"User-Agent: forebay\r\n"
         self._last: tuple[tuple[bytes, bytes, Headers], bytes] = ((b"", b"", ()), b"")
@@ -82,8 +93,8 @@ class HttpDestination:
 
     def prepare(self, request: Request, *, id: str) -> Prepared:
         """Make the head of a request."""
-        if self._keys and not _ID.fullmatch(id):
-            raise Rejected(f"the id {id[:64]!r} can't be signed", hint="use letters, digits, - and _")
+        if (self._keys or self._sends_id) and not _ID.fullmatch(id):
+            raise Rejected(f"the id {id[:64]!r} can't be a webhook-id", hint="use letters, digits, - and _")
         known, start = self._last
         given = (request.method, request.target, request.headers)
         if known != given:
@@ -140,7 +151,8 @@ class HttpDestination:
 
     def _head(self, prepared: Prepared) -> bytes:
         if not self._keys:
-            return prepared.head + b"\r\n"
+            named = b"webhook-id: %s\r\n" % prepared.id.encode("ascii") if self._sends_id else b""
+            return prepared.head + named + b"\r\n"
         signed = signature_headers(self._keys, prepared.id, int(self._wall()), prepared.body)
         return prepared.head + b"".join(b"%s: %s\r\n" % pair for pair in signed) + b"\r\n"
 
