@@ -13,8 +13,8 @@ from collections.abc import Callable, Coroutine
 from concurrent.futures import CancelledError
 from typing import Any, TypeVar
 
-from forebay.client.client import Client
 from forebay.model import Rejected, Unavailable, cancel
+from forebay.store.seam import Store
 
 T = TypeVar("T")
 
@@ -22,7 +22,7 @@ T = TypeVar("T")
 class LoopThread:
     """Runs coroutines of one client, one thread for all callers. It begins with the first call."""
 
-    def __init__(self, client: Client) -> None:
+    def __init__(self, client: Store) -> None:
         self._client = client
         self._process = os.getpid()
         self._beginning = threading.Lock()

@@ -8,11 +8,13 @@ from typing import Any
 from forebay.app.commands.arguments import address
 from forebay.app.commands.opened import shown_url
 from forebay.app.commands.output import print_json, print_table, warn
+from forebay.app.flow_file import read_flow_file
 from forebay.app.opening import DEFAULT_STORE, open_log, split_warm
 from forebay.contract.errors import InvalidFile
 from forebay.model import ForebayError, format_seconds
-from forebay.spark.flows.spec import InvalidFlows, read_flows
+from forebay.spark.flows.spec import InvalidFlows
 from forebay.spark.flows.values import (
+    DestinationSink,
     FlowSpec,
     LetterSource,
     ParquetSink,
@@ -94,7 +96,7 @@ def run(arguments: argparse.Namespace) -> int:
 
 def list_flows(arguments: argparse.Namespace) -> int:
     """Print the flows of a file."""
-    spec = read_flows(arguments.file)
+    spec = read_flow_file(arguments.file)
     if arguments.json:
         print_json({"flows": spec.flows, "archive": spec.archive})
         return 0
@@ -119,6 +121,8 @@ def _source_text(source: Source) -> str:
 
 
 def _sink_text(sink: Sink) -> str:
+    if isinstance(sink, DestinationSink):
+        return f"{sink.queue} → {sink.url}"
     return f"{sink.folder}/*.parquet" if isinstance(sink, ParquetSink) else sink.queue
 
 
@@ -127,7 +131,7 @@ def check(arguments: argparse.Namespace) -> int:
     from forebay.spark.flows.checking import check_flows  # noqa: PLC0415 - likewise
 
     try:
-        spec = read_flows(arguments.file)
+        spec = read_flow_file(arguments.file)
         if faults := check_flows(spec):
             raise InvalidFlows(faults)
     except InvalidFile as error:

@@ -29,10 +29,13 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from forebay.app.commands.flow_delivery import FlowDeliveries
 from forebay.app.commands.numbers_page import NumbersPage
 from forebay.app.commands.pipeline import log_url
+from forebay.app.flow_file import read_flow_file
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import DEFAULT_STORE, is_server, open_log, sqlite_path
+from forebay.deliver.queue_metrics import QueueDeliveryMetrics
 from forebay.model import Misconfigured, Unavailable
 from forebay.spark.archive.numbers import ArchiveNumbers
 from forebay.spark.flows.checking import check_flows
@@ -40,7 +43,7 @@ from forebay.spark.flows.functions import look_in
 from forebay.spark.flows.numbers import PipelineNumbers
 from forebay.spark.flows.pipeline import Pipeline, Status
 from forebay.spark.flows.running import Surroundings
-from forebay.spark.flows.spec import InvalidFlows, read_flows
+from forebay.spark.flows.spec import InvalidFlows
 from forebay.spark.flows.starting import archiving, tend, units
 from forebay.spark.flows.values import PipelineSpec
 from forebay.spark.logs import close_all
@@ -71,12 +74,13 @@ def run_pipeline(arguments: argparse.Namespace) -> int:
     signals = _Signals()
     around = _surroundings(arguments, spec)
     numbers, archived = PipelineNumbers(), ArchiveNumbers()
-    page = _Page(arguments.metrics, (numbers, archived))
+    deliveries = FlowDeliveries(around.url, around.credentials.get("key"))
+    page = _Page(arguments.metrics, (numbers, archived, QueueDeliveryMetrics(deliveries.running)))
     _open(around, patient=not (arguments.once or live))
     # Executors of a cluster don't have the environment of this process.
     settings = _QUIET | {"spark.executorEnv.PYTHONPATH": look_in(spec.folder)}
     spark = session("forebay-pipeline", master=arguments.master or MASTER, settings=settings)
-    kept = units(spark, spec, around, numbers)
+    kept = [*units(spark, spec, around, numbers), *deliveries.units(spec)]
     if spec.archive is not None and not arguments.flow:
         kept.append(archiving(spark, spec.archive, around, numbers, archived, once=arguments.once))
     pipeline = Pipeline(
@@ -87,13 +91,13 @@ def run_pipeline(arguments: argparse.Namespace) -> int:
         with page.shows(pipeline), _shown(pipeline, live=live) as look:
             pipeline.run(signals.ending, look)
     finally:
-        _stop(pipeline, spark)
+        _stop(pipeline, spark, deliveries)
     return 1 if any(status.error for status in pipeline.statuses()) and not signals.ending.is_set() else 0
 
 
 def _wanted(arguments: argparse.Namespace) -> PipelineSpec:
     """What the file says, as far as it is asked for."""
-    spec = read_flows(arguments.file)
+    spec = read_flow_file(arguments.file)
     known = {flow.name for flow in spec.flows}
     if missing := [name for name in arguments.flow if name not in known]:
         raise Misconfigured(
@@ -172,22 +176,26 @@ class _Signals:
         self.ending.set()
 
 
-def _stop(pipeline: Pipeline, spark: Any) -> None:
+def _stop(pipeline: Pipeline, spark: Any, deliveries: FlowDeliveries) -> None:
     began = time.monotonic()
     if not pipeline.stop():
         logger.warning("some flows did not end in time; they go on where they were")
-    stopping = threading.Thread(target=_stop_spark, args=(spark,), daemon=True)
-    stopping.start()
-    stopping.join(SPARK_STOP_SECONDS)
+    ends = (spark.stop, deliveries.close)
+    stopping = [threading.Thread(target=_quietly, args=(end,), daemon=True) for end in ends]
+    until = time.monotonic() + SPARK_STOP_SECONDS
+    for thread in stopping:
+        thread.start()
+    for thread in stopping:
+        thread.join(max(0.0, until - time.monotonic()))
     with suppress(Exception):
         close_all()
     end_java()
     logger.info("stopped in %.1f s", time.monotonic() - began)
 
 
-def _stop_spark(spark: Any) -> None:
+def _quietly(end: Callable[[], None]) -> None:
     with suppress(Exception):
-        spark.stop()
+        end()
 
 
 # What is shown

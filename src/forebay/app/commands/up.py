@@ -22,10 +22,10 @@ from typing import Final
 
 from forebay.app.configuring import file_faults, load_from, misconfigured
 from forebay.app.configuring.flags import FLAGS, OF_SERVER
+from forebay.app.flow_file import read_flow_file
 from forebay.app.logs import set_up_logs
 from forebay.app.settings import Settings
 from forebay.model import Misconfigured, redact
-from forebay.spark.flows.spec import read_flows
 from forebay.spark.flows.supervision import GOOD_SECONDS, Supervised
 from forebay.spark.session import require_spark
 from forebay.wire.port import listen
@@ -63,7 +63,7 @@ def _check(settings: Settings) -> None:
     if settings.up.flows is None:
         return
     require_spark("flows need Spark")
-    named = read_flows(settings.up.flows).store
+    named = read_flow_file(settings.up.flows).store
     if named is not None and named != settings.store.address:
         text = f"the flows are told another store than the server: {redact(named)}"
         raise Misconfigured(text, hint="leave out `store` in the file of flows", key="store.url")

@@ -17,7 +17,7 @@ from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, 
 from forebay.contract.nodes import keys_of
 from forebay.model import redact
 
-__all__ = ["FILE_BYTES_MAX", "entries_of_file", "from_environment", "from_file", "from_original"]
+__all__ = ["FILE_BYTES_MAX", "entries_of_file", "from_environment", "from_file", "from_node", "from_original"]
 
 FILE_BYTES_MAX: Final = 1 << 20
 """The largest file that is read: a hundred times more than all settings take."""
@@ -111,6 +111,13 @@ def entries_of_file(
     return entries, faults
 
 
+def from_node(node: yaml.Node, file: str, schema: Schema) -> tuple[dict[str, Given], list[Fault]]:
+    """The settings in a mapping of a file, and the faults of its form."""
+    walk = _Walk(file, schema)
+    walk.section(node, "")
+    return walk.found, walk.faults
+
+
 def _entries(
     node: yaml.Node, section: str, schema: Schema, file: str
 ) -> tuple[dict[str, dict[str, Given]], list[Fault]]:
@@ -125,12 +132,9 @@ def _entries(
             text = "is here twice" if first is not None else "is not a name of letters, digits, - and _"
             around.fault(path, key, text, "rename it")
             continue
-        walk = _Walk(file, schema)
-        walk.section(value, "")
-        entries[name] = walk.found
+        entries[name], faults = from_node(value, file, schema)
         around.faults += [
-            msgspec.structs.replace(fault, key=f"{path}.{fault.key}".removesuffix("."))
-            for fault in walk.faults
+            msgspec.structs.replace(fault, key=f"{path}.{fault.key}".removesuffix(".")) for fault in faults
         ]
     return entries, around.faults
 

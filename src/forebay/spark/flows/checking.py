@@ -1,13 +1,16 @@
-"""What can be wrong with flows besides their file: functions, contracts and SQL. Starts no Spark session."""
+"""Faults of flows besides their file: functions, contracts, destinations, SQL. Starts no Spark session."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from ipaddress import ip_address
 from typing import TYPE_CHECKING, Any, Final
 
 from forebay.contract import InvalidContract, read_contract
 from forebay.contract.errors import Fault
+from forebay.deliver.http.guard import refusal
+from forebay.deliver.http.tls import client_context
 from forebay.model import Misconfigured
 from forebay.spark.flows.functions import function, look_in
 from forebay.spark.flows.values import Action, FlowSpec, PipelineSpec, QueueSource, TimedSource
@@ -22,7 +25,12 @@ _INPUT: Final = re.compile(r"\binput\b", re.IGNORECASE)
 def check_flows(spec: PipelineSpec, *, sql: bool = True) -> list[Fault]:
     """What would fail when the flows start, in the order of the file; SQL is looked at by a Java."""
     look_in(spec.folder)
-    faults = [fault for flow in spec.flows for fault in (*_functions(spec, flow), *_contract(spec, flow))]
+    faults = [
+        fault
+        for flow in spec.flows
+        for check in (_functions, _contract, _destination)
+        for fault in check(spec, flow)
+    ]
     return sorted([*faults, *(_sql(spec) if sql else ())], key=lambda fault: (fault.line, fault.column))
 
 
@@ -50,6 +58,30 @@ def _contract(spec: PipelineSpec, flow: FlowSpec) -> Iterator[Fault]:
     if flow.source.queue not in {queue.name for queue in contract.queues}:
         text = f"flow '{flow.name}': the contract {flow.contract} has no queue '{flow.source.queue}'"
         yield _fault(spec, flow, text, "add it to the contract, or leave the contract out")
+
+
+def _destination(spec: PipelineSpec, flow: FlowSpec) -> Iterator[Fault]:
+    """Certificates that can't be read, and an address that no request would be sent to."""
+    if flow.name not in spec.deliveries:
+        return
+    settings = spec.deliveries[flow.name].destination
+    label, host = f"flow '{flow.name}': sink: destination", settings.address.host
+    try:
+        client_context(settings.tls)
+    except Misconfigured as error:
+        yield _fault(spec, flow, f"{label}.tls.{error.key}: {error.message}", error.hint)
+    address = "127.0.0.1" if host.lower() == "localhost" else host
+    if _is_ip(address) and (kind := refusal(address, settings.address_rule)):
+        text = f"{label}: {host} is a {kind} address, which is refused"
+        yield _fault(spec, flow, text, "allow_private: true, or allowed_networks, below destination allow it")
+
+
+def _is_ip(host: str) -> bool:
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 def _sql(spec: PipelineSpec) -> Iterator[Fault]:

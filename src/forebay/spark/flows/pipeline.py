@@ -37,6 +37,8 @@ class Unit(msgspec.Struct, frozen=True, kw_only=True):
     numbers: FlowNumbers
     after: tuple[str, ...] = ()
     """Those that must be over before it is started."""
+    remark: Callable[[], str] = str
+    """Trouble that doesn't end it, for people; empty where there is none."""
 
 
 class Status(msgspec.Struct, frozen=True, kw_only=True):
@@ -170,7 +172,7 @@ class Pipeline:
         numbers = unit.numbers
         state = "failed" if known.state != "running" and known.error else known.state
         return Status(
-            name=unit.name, type=unit.type, state=state, error=known.error,
+            name=unit.name, type=unit.type, state=state, error=known.error or unit.remark() or None,
             rows_per_second=numbers.rows_per_second, lag=numbers.lag, rows_in=numbers.rows_in,
             rows_out=numbers.rows_out, dead=numbers.dead, restarts=numbers.restarts,
             last_rows=numbers.last_rows, last_seconds=numbers.last_seconds,

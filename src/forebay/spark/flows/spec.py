@@ -1,7 +1,7 @@
 """From a file to flows, and everything that is wrong with it, with its line and column.
 
 Invariants: flows that are returned have no fault; names are unique, and no two flows read one queue as the
-same group.
+same group, nor one that another's destination is delivered as.
 """
 
 from __future__ import annotations
@@ -15,9 +15,11 @@ import yaml
 from forebay.contract.errors import InvalidFile
 from forebay.contract.nodes import Document, excerpt, is_null, nearest
 from forebay.contract.reading import read_text
+from forebay.deliver.settings import QueueDeliverySettings
 from forebay.model import Rejected, check_group_name, check_queue_name
 from forebay.spark.addresses import shared_address
 from forebay.spark.flows import parsing
+from forebay.spark.flows.destination import ReadDelivery, is_destination, node_at, out_queue, written_out
 from forebay.spark.flows.values import (
     ACTION_KINDS,
     CHECKPOINTS,
@@ -25,6 +27,7 @@ from forebay.spark.flows.values import (
     Action,
     ActionKind,
     ArchiveSpec,
+    DestinationSink,
     FlowSpec,
     FlowType,
     LetterSource,
@@ -52,7 +55,7 @@ _SOURCE_KEYS: Final[dict[str, tuple[str, ...]]] = {
     "ON_ERROR_DATA_SOURCE": ("dead", "group", "rows_max"),
 }
 _QUEUE_KEYS: Final = ("queue", "group", "start", "rows_max", "on_loss")
-_SINK_KEYS: Final = ("queue", "parquet", "partition_by", "http")
+_SINK_KEYS: Final = ("queue", "parquet", "partition_by", "destination")
 _EXAMPLES: Final = {
     "queue": "{queue: orders}",
     "function": "{function: shop.flows:poll}",
@@ -68,18 +71,20 @@ class InvalidFlows(InvalidFile):
     what = "the flows are"
 
 
-def read_flows(path: str | Path) -> PipelineSpec:
+def read_flows(path: str | Path, read_delivery: ReadDelivery | None = None) -> PipelineSpec:
     """The flows in a file. `InvalidFlows` has all that is wrong with them."""
-    return parse_flows(read_text(path, InvalidFlows), str(path))
+    return parse_flows(read_text(path, InvalidFlows), str(path), read_delivery)
 
 
-def parse_flows(text: str, name: str = "flows.yaml") -> PipelineSpec:
-    """The flows in a text; `name` is what faults call it."""
+def parse_flows(
+    text: str, name: str = "flows.yaml", read_delivery: ReadDelivery | None = None
+) -> PipelineSpec:
+    """The flows in a text; `name` is what faults call it. Destinations need somebody who reads them."""
     document = Document(name)
     root = document.compose(text)
     if root is None and document.faults:
         raise InvalidFlows(document.faults)
-    found = _Reader(document, name).pipeline(root)
+    found = _Reader(document, name, read_delivery).pipeline(root)
     if document.faults:
         raise InvalidFlows(sorted(document.faults, key=lambda fault: (fault.line, fault.column)))
     return found
@@ -88,12 +93,14 @@ def parse_flows(text: str, name: str = "flows.yaml") -> PipelineSpec:
 class _Reader:
     """One walk through a document. What is returned counts only when nothing was noted."""
 
-    def __init__(self, document: Document, name: str) -> None:
+    def __init__(self, document: Document, name: str, read_delivery: ReadDelivery | None) -> None:
+        self._read_delivery = read_delivery
         self._document = document
         self._fault = document.fault
         self._name = name
         self._names: dict[str, int] = {}
         self._groups: dict[tuple[str, str], str] = {}
+        self._deliveries: dict[str, QueueDeliverySettings] = {}
 
     def pipeline(self, root: yaml.Node | None) -> PipelineSpec:
         """All of it."""
@@ -111,6 +118,7 @@ class _Reader:
             store=self._value(entries, "store", "store", shared_address, None),
             checkpoints=self._value(entries, "checkpoints", "checkpoints", parsing.folder, CHECKPOINTS),
             archive=self._archive(entries.get("archive")),
+            deliveries=self._deliveries,
         )
 
     def _archive(self, node: yaml.Node | None) -> ArchiveSpec | None:
@@ -140,7 +148,7 @@ class _Reader:
             type=kind,
             source=self._source(node, entries.get("source"), label, kind, name),
             actions=self._actions(entries.get("actions"), label),
-            sink=self._sink(node, entries.get("sink"), label, kind),
+            sink=self._sink(node, entries.get("sink"), label, kind, name),
             every=self._every(node, entries, label, kind),
             once=self._value(entries, "once", f"{label}: once", parsing.switch, False),
             max_attempts=self._value(
@@ -157,13 +165,12 @@ class _Reader:
         """What only shows when source and sink are seen together."""
         source, sink = flow.source, flow.sink
         if isinstance(source, QueueSource) and source.queue:
-            other = self._groups.setdefault((source.queue, source.group), flow.name)
-            if other != flow.name:
-                text = f"{label}: flow '{other}' reads queue '{source.queue}' as group '{source.group}', too"
-                self._fault(entries["source"], text, "give each a group of its own")
+            self._check_group(entries["source"], label, flow.name, (source.queue, source.group))
             if isinstance(sink, QueueSink) and sink.queue == source.queue:
                 text = f"{label}: it writes to the queue that it reads"
                 self._fault(entries["sink"], text, "name another queue")
+        if isinstance(sink, DestinationSink):
+            self._check_group(entries["sink"], label, flow.name, (sink.queue, sink.group))
         loops = isinstance(source, LetterSource) and isinstance(sink, QueueSink)
         if loops and parsing.matches(sink.queue, source.dead):  # type: ignore[union-attr]  # as loops says
             text = f"{label}: it would take the dead letters of the queue that it writes to"
@@ -178,6 +185,13 @@ class _Reader:
         if flow.contract is not None and not isinstance(source, QueueSource):
             text = f"{label}: a contract is for a flow that reads a queue"
             self._fault(entries["contract"], text, "leave it out")
+
+    def _check_group(self, node: yaml.Node, label: str, flow: str, group: tuple[str, str]) -> None:
+        """Refuse a group that another flow reads, or delivers: each would get a part of its messages."""
+        other = self._groups.setdefault(group, flow)
+        if other != flow:
+            text = f"{label}: flow '{other}' reads queue '{group[0]}' as group '{group[1]}', too"
+            self._fault(node, text, "give each a group of its own")
 
     def _type(self, flow: yaml.Node, node: yaml.Node | None, label: str) -> FlowType:
         text = self._document.text(node, f"{label}: type")
@@ -275,20 +289,20 @@ class _Reader:
             column=node.start_mark.column + 1,
         )
 
-    def _sink(self, flow: yaml.Node, node: yaml.Node | None, label: str, kind: FlowType) -> Sink:
+    def _sink(self, flow: yaml.Node, node: yaml.Node | None, label: str, kind: FlowType, name: str) -> Sink:
         wanted = "parquet" if kind == "DATA_SINK" else "queue"
         example = "{parquet: folder}" if kind == "DATA_SINK" else "{queue: orders-clean}"
+        example += ' or {destination: "https://host/path"}'
         if node is None or is_null(node):
             if isinstance(flow, yaml.MappingNode):
                 self._fault(node or flow, f"{label} has no sink", f"write sink: {example}")
             return QueueSink(queue="")
+        if is_destination(node):
+            return self._destination(node, label, name)
         entries = self._document.entries(node, f"{label}: sink", _SINK_KEYS)
         if not isinstance(node, yaml.MappingNode):
             return QueueSink(queue="")
-        if "http" in entries:
-            text = f"{label}: sink: there are no HTTP destinations for flows yet"
-            self._fault(entries["http"], text, "let a worker read the queue, and send")
-        elif wanted not in entries:
+        if wanted not in entries:
             self._fault(node, f"{label}: sink of a {kind} has no {wanted}", f"write sink: {example}")
         elif "queue" in entries and "parquet" in entries:
             self._fault(node, f"{label}: sink says queue and parquet", "give one of them")
@@ -305,6 +319,26 @@ class _Reader:
             folder=self._value(entries, "parquet", f"{label}: sink: parquet", parsing.folder, ""),
             partition_by=named,
         )
+
+    def _destination(self, node: yaml.MappingNode, label: str, name: str) -> Sink:
+        """A sink with the settings of a delivery; those go by the name of the flow."""
+        assert self._read_delivery is not None, "whoever reads flows with destinations says how"
+        node = written_out(node)
+        made, faults = self._read_delivery(node, self._name, out_queue(name))
+        for fault in faults:
+            self._fault(
+                node_at(node, fault.path), f"{label}: sink: {fault.path}: {fault.message}", fault.hint
+            )
+        if made is None:
+            return QueueSink(queue="")
+        for key, check in (("queue", check_queue_name), ("group", check_group_name)):
+            try:
+                check(getattr(made, key))
+            except Rejected as error:
+                self._fault(node_at(node, key), f"{label}: sink: {key}: {error.message}", error.hint)
+        self._deliveries[name] = made
+        to = made.destination.address
+        return DestinationSink(queue=made.queue, group=made.group, url=to.name, host=to.host)
 
     def _every(self, flow: yaml.Node, entries: Mapping[str, yaml.Node], label: str, kind: FlowType) -> float:
         timed = kind == "TIMED_DATA_SOURCE"

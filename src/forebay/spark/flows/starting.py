@@ -6,6 +6,7 @@ import time
 from functools import partial
 from typing import TYPE_CHECKING, Final
 
+from forebay.log.values import GroupStats
 from forebay.spark.archive.job import ArchiveJob
 from forebay.spark.archive.numbers import ArchiveNumbers
 from forebay.spark.archive.planning import ArchiveSettings
@@ -20,6 +21,7 @@ from forebay.spark.flows.ticking import Ticking
 from forebay.spark.flows.timed import TimedFlow
 from forebay.spark.flows.values import (
     ArchiveSpec,
+    DestinationSink,
     FlowSpec,
     LetterSource,
     PipelineSpec,
@@ -108,7 +110,7 @@ def start(spark: SparkSession, flow: FlowSpec, around: Surroundings, numbers: Fl
 
 
 def tend(around: Surroundings, spec: PipelineSpec) -> dict[str, int]:
-    """Push redriven letters again; by flow that reads a queue, how many messages it has not read yet."""
+    """Push redriven letters again; by flow and delivery, how many messages it has not read, or sent, yet."""
     face = around.face()
     stats = face(face.log.stats())
     groups = {(q.queue.name, g.group.name): (q.queue, g) for q in stats.queues for g in q.groups}
@@ -119,4 +121,11 @@ def tend(around: Surroundings, spec: PipelineSpec) -> dict[str, int]:
             found[flow.name] = books.unclaimed
             if books.due or books.held:
                 found[flow.name] += face(push_again(face.log, queue, books.group, flow.name))
+        if isinstance(flow.sink, DestinationSink):
+            known = groups.get((flow.sink.queue, flow.sink.group))
+            found[flow.delivery_name] = 0 if known is None else _unsent(known[1])
     return found
+
+
+def _unsent(books: GroupStats) -> int:
+    return books.unclaimed + books.held + books.deferred

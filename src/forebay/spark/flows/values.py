@@ -7,6 +7,8 @@ from typing import Final, Literal, get_args
 
 import msgspec
 
+from forebay.deliver.settings import QueueDeliverySettings
+
 FlowType = Literal["REST_DATA_SOURCE", "TIMED_DATA_SOURCE", "ON_ERROR_DATA_SOURCE", "TRANSFORM", "DATA_SINK"]
 FLOW_TYPES: Final[tuple[FlowType, ...]] = get_args(FlowType)
 ActionKind = Literal["rows", "sql", "dataframe"]
@@ -65,6 +67,19 @@ class QueueSink(msgspec.Struct, frozen=True, kw_only=True):
     queue: str
 
 
+class DestinationSink(QueueSink, frozen=True, kw_only=True):
+    """The queue that rows go to, and the destination that its messages are delivered to.
+
+    It says nothing of secrets: `PipelineSpec.deliveries` has the settings.
+    """
+
+    group: str
+    """The consumer group that is delivered."""
+    url: str
+    """Where the destination is, without secrets."""
+    host: str
+
+
 class ParquetSink(msgspec.Struct, frozen=True, kw_only=True):
     """The folder that rows go to, as Parquet files."""
 
@@ -116,6 +131,11 @@ class FlowSpec(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.name}-failed"
 
     @property
+    def delivery_name(self) -> str:
+        """The delivery of its rows, for people; no flow can be called so. Empty where there is none."""
+        return f"{self.name} → {self.sink.host}" if isinstance(self.sink, DestinationSink) else ""
+
+    @property
     def queues(self) -> tuple[str, ...]:
         """The queues that it names."""
         ends = (self.source, self.sink)
@@ -142,6 +162,8 @@ class PipelineSpec(msgspec.Struct, frozen=True, kw_only=True):
     store: str | None = None
     checkpoints: str = CHECKPOINTS
     archive: ArchiveSpec | None = None
+    deliveries: dict[str, QueueDeliverySettings] = {}
+    """By the name of the flow: how the rows of flows that end at a destination are delivered."""
 
     @property
     def folder(self) -> Path:

@@ -140,7 +140,7 @@ def test_what_is_not_said_has_a_default() -> None:
         ),
         (
             flow("name: a", "type: DATA_SINK", "source: {queue: b}", "sink: {http: c}"),
-            (5, 18, "flow 'a': sink: there are no HTTP destinations for flows yet"),
+            (5, 12, "flow 'a': sink: unknown key 'http'"),
         ),
         (
             flow("name: a", "type: DATA_SINK", "source: {queue: b}", "sink: {parquet: 's3://b/c'}"),
