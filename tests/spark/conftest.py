@@ -10,6 +10,7 @@ import pytest
 
 from tests.servers import PostgresServer, absent
 from tests.spark.queues import Shelf, shelf_at
+from tests.spark.shops import Shop
 from tests.spark.sinks import Target
 
 if TYPE_CHECKING:
@@ -83,3 +84,22 @@ def file_shelf(tmp_path: Path) -> Iterator[Shelf]:
     """Give an empty log in a file, where one kind of log will do."""
     with shelf_at(f"sqlite:///{tmp_path / 'log.db'}") as opened:
         yield opened
+
+
+@pytest.fixture
+def shop(spark: "SparkSession", tmp_path: Path) -> Iterator[Shop]:
+    """Give flows on a log in a file."""
+    opened = Shop(spark, tmp_path, f"sqlite:///{tmp_path / 'shop.db'}")
+    yield opened
+    opened.face.close()
+
+
+@pytest.fixture(params=["sqlite", "postgres"])
+def any_shop(request: pytest.FixtureRequest, spark: "SparkSession", tmp_path: Path) -> Iterator[Shop]:
+    """Give flows on a log of either kind."""
+    url = f"sqlite:///{tmp_path / 'shop.db'}"
+    if request.param == "postgres":
+        url = request.getfixturevalue("postgres_dsn")
+    opened = Shop(spark, tmp_path, url)
+    yield opened
+    opened.face.close()
