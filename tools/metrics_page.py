@@ -26,8 +26,9 @@ def metrics_page(note: str) -> Iterator[str]:
     yield "[Share workers among queues](../how-to/run-a-manager.md).\n"
     yield from _table(ManagerNumbers(monotonic))
     yield "\n## Deliveries\n"
-    yield "[Deliver a queue as webhooks](../how-to/deliver-a-queue-as-webhooks.md): of `forebay deliver`, and"
-    yield "of a server that delivers queues itself, on its own `/metrics`.\n"
+    yield "[Deliver a queue as webhooks](../how-to/deliver-a-queue-as-webhooks.md): of `forebay deliver`, of"
+    yield "`forebay pipeline run` with flows that end at a destination, and of a server that delivers queues"
+    yield "itself, on its own `/metrics`.\n"
     yield from _table(QueueDeliveryMetrics())
     yield "\n## Flows\n"
     yield "[Run flows](../how-to/run-flows.md). Those that read no queue have no lag.\n"

@@ -156,3 +156,10 @@ def test_a_check_finds_addresses_that_are_refused_and_files_that_are_not_there(
         "flow 'd': sink: destination.tls.ca_file: the certificates in absent.pem can't be"
     )
     assert all(fault["hint"] for fault in found)
+
+
+def test_the_example_is_right(capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pyspark")
+    example = Path(__file__).parents[3] / "examples" / "flows" / "webhooks.yaml"
+    assert main(["pipeline", "check", str(example), "--store", "memory://"]) == 0
+    assert "the flows are right: 1 flow" in capsys.readouterr().err
