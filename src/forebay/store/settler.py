@@ -440,17 +440,21 @@ class Settler:
         receipt = await self._log.commit(settlements=parts, id=mint())
         return [parts[i].first + bitmap.indexes(parts[i].finished())[0] for i in receipt.conflicts]
 
+    def _is_empty(self, tier: Tier) -> bool:
+        """Whether a tier holds nothing, since nobody has opened it; a shared one may be open elsewhere."""
+        return tier is self._tiers.own and tier.epoch is None
+
     async def _withdraw(self, tier: Tier, partition: str) -> list[Leased]:
-        if tier.epoch is None:
+        if self._is_empty(tier):
             return []
         return await self._tiers.call(tier, lambda t, e: t.warm.withdraw(t.shelf, e, partition))
 
     async def _note_returns(self, tier: Tier, last: Mapping[str, int]) -> None:
-        if tier.epoch is not None:
+        if not self._is_empty(tier):
             await self._tiers.call(tier, lambda t, e: t.warm.note_returns(t.shelf, e, last))
 
     async def _out_after(self, tier: Tier, partition: str, message_id: int) -> list[Leased]:
-        if tier.epoch is None:
+        if self._is_empty(tier):
             return []
         return await self._tiers.call(tier, lambda t, e: t.warm.out_after(t.shelf, e, partition, message_id))
 

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
 from forebay.model import LeaseLost, Message, mint
 from forebay.store.seam import Store
 from forebay.store.values import Retry, Task
+from forebay.warm.seam import WarmAway
+from forebay.warm.valkey import ValkeyWarm
 from tests.conformance.store.rigs import StoreRig
 from tests.conformance.store.test_ordered import attempts, data, lost_of, ordered, put, put_block
 
@@ -216,6 +220,23 @@ async def test_it_holds_across_servers(rig: StoreRig) -> None:
     await other.retry_task([tasks[1]])
     assert await lost_of(rig.store.done_task(tasks)) == [task.id for task in tasks[1:]]
     assert attempts(await other.get_task("orders", 9)) == [("2", 1), ("3", 0), ("4", 0)]
+
+
+async def test_it_holds_at_a_server_that_could_not_ask_the_shared_tier_at_first(
+    shared_rig: StoreRig, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rig, run = shared_rig, ValkeyWarm._run
+    tasks = await taken(rig.store, "1", "2", "3", "4")
+    other = await rig.open()
+
+    async def stutter(*_: Any) -> Any:
+        monkeypatch.setattr(ValkeyWarm, "_run", run)
+        raise WarmAway("it was not heard")
+
+    monkeypatch.setattr(ValkeyWarm, "_run", stutter)
+    await other.retry_task([tasks[1]])
+    assert await lost_of(rig.store.done_task(tasks)) == [task.id for task in tasks[1:]]
+    assert attempts(await rig.store.get_task("orders", 9)) == [("2", 1), ("3", 0), ("4", 0)]
 
 
 async def test_unordered_tasks_hold_up_nothing(store: Store) -> None:
