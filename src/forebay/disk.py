@@ -250,6 +250,20 @@ class RealDisk:
             raise Unavailable(text, hint="keep it on a local file system") from error
         return _RealLock(descriptor, _identify(descriptor))
 
+    def is_locked(self) -> bool:
+        """Whether a process has the folder now; it may be another matter a moment later."""
+        try:
+            descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
+        except OSError:
+            return False
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            return True
+        finally:
+            os.close(descriptor)
+        return False
+
 
 def _identify(descriptor: int) -> str:
     """The identity that a file holds; it is given one where it has none."""

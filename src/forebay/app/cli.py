@@ -30,6 +30,7 @@ from forebay.app.commands import (
     pushing,
     queues,
     relay,
+    relay_dead,
     relay_status,
     replaying,
     spool,
@@ -366,7 +367,16 @@ COMMANDS: tuple[Command, ...] = (
                 relay_status.show_status,
                 relay_status.declare_status,
             ),
-            Command("dead", "requests that a relay gave up, and why", relay.list_dead, relay.declare_dead),
+            Command(
+                "dead",
+                "requests that a relay gave up, and why",
+                relay_dead.list_dead,
+                relay_dead.declare_dead,
+                verbs=(
+                    Command("redrive", "send them again", relay_dead.redrive, relay_dead.declare_redrive),
+                    Command("purge", "do away with them", relay_dead.purge, relay_dead.declare_purge),
+                ),
+            ),
         ),
     ),
     Command(

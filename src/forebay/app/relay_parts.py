@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Final
 
 from forebay.app.relay_settings import RelayConfig, addresses
+from forebay.deliver.control import QueueControl
 from forebay.deliver.delivery import Delivery
 from forebay.deliver.http.destination import HttpDestination
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -39,7 +40,13 @@ async def open_relay(config: RelayConfig) -> Relay:
         for delivery in deliveries:
             await delivery.queue.close()
         raise
-    return Relay(config.relay, queue, deliveries)
+    is_kept = queue.type == "disk" and queue.enabled
+    controls = [
+        QueueControl(delivery.queue, folder)
+        for delivery, folder in zip(deliveries, folders, strict=True)
+        if is_kept
+    ]
+    return Relay(config.relay, queue, deliveries, controls)
 
 
 def _destinations(config: RelayConfig, queue: SendQueueSettings) -> list[DestinationSettings]:

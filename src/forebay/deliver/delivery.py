@@ -27,6 +27,7 @@ from forebay.deliver.breaker import BreakerRule, BreakerState, Permit
 from forebay.deliver.dead_letters import DeadLetter
 from forebay.deliver.delivery_counts import DeliveryCounts
 from forebay.deliver.entry import Entry, Part
+from forebay.deliver.entry_data import decode_request, encode_request, id_of
 from forebay.deliver.failure import counts_for_breaker
 from forebay.deliver.gate import Gate
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -39,15 +40,12 @@ from forebay.deliver.values import ErrorClass, Outcome, Prepared, Request
 from forebay.deliver.worker_pool import Worker, WorkerPool
 from forebay.model import Rejected, Unavailable
 
-__all__ = ["Delivery", "decode_request", "encode_request"]
+__all__ = ["Delivery"]
 
 logger: Final = logging.getLogger("forebay.deliver")
 _SCALE_SECONDS: Final = 1.0
 _PARTS_MAX: Final = 1024
 """Parts that one request may be split into."""
-
-encode_request: Final[Callable[[Request], bytes]] = msgspec.msgpack.Encoder().encode
-decode_request: Final[Callable[[bytes], Request]] = msgspec.msgpack.Decoder(Request).decode
 
 
 class Delivery:
@@ -218,9 +216,8 @@ class Delivery:
     def _prepared_or_error(self, entry: Entry) -> Prepared | Rejected:
         try:
             if entry.parts:
-                path, request = entry.parts[0]
-                return self.destination.prepare(request, id=f"{entry.sequence}-{path}")
-            return self.destination.prepare(decode_request(entry.data), id=str(entry.sequence))
+                return self.destination.prepare(entry.parts[0].request, id=_id_of(entry))
+            return self.destination.prepare(decode_request(entry.data), id=_id_of(entry))
         except msgspec.MsgspecError as error:
             return Rejected(f"the entry isn't a request: {error}")
         except Rejected as error:
@@ -315,6 +312,7 @@ class Delivery:
             reason=outcome.reason,
             answer=outcome.answer,
             data=entry.data if request is None or entry.parts is None else encode_request(request),
+            id=_id_of(entry),
         )
         if entry.parts:
             del entry.parts[0]
@@ -360,6 +358,12 @@ class Delivery:
     def busy_workers(self) -> int:
         """Workers, or senders, that have a request under way."""
         return -(-self.senders.busy // self._each)
+
+
+def _id_of(entry: Entry) -> str:
+    """The id of the next request of an entry: its own, or that of its first part."""
+    own = id_of(entry.sequence, entry.data)
+    return f"{own}-{entry.parts[0].path}" if entry.parts else own
 
 
 def _backoff_rule(settings: SendQueueSettings) -> BackoffRule:

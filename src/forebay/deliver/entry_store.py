@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Callable, Iterable, Sequence
-from itertools import islice
 from typing import Protocol
 
 import msgspec
@@ -46,8 +45,16 @@ class Backing(Protocol):
         """The next entries, in order."""
         ...
 
+    def unread(self, sequence: int) -> None:
+        """Have `read` go on from an entry that was read before; those that are acked don't come again."""
+        ...
+
     def ack(self, sequences: Iterable[int]) -> object:
         """Forget entries, in any order."""
+        ...
+
+    def sync(self) -> None:
+        """Make safe what was pushed and acked, whatever the settings say."""
         ...
 
     def tick(self) -> None:
@@ -91,20 +98,28 @@ class MemoryBacking:
         """The next entries, in order; one at least, however large it is."""
         found: list[Record] = []
         room = bytes_max
-        for sequence in islice(range(self._reading, self._next), count):
-            record = self._records[sequence]
-            room -= len(record.data)
-            if found and room < 0:
-                break
-            found.append(record)
-        self._reading += len(found)
+        while len(found) < count and self._reading < self._next:
+            record = self._records.get(self._reading)
+            if record is not None:
+                room -= len(record.data)
+                if found and room < 0:
+                    break
+                found.append(record)
+            self._reading += 1
         return found
+
+    def unread(self, sequence: int) -> None:
+        """Have `read` go on from an entry that was read before."""
+        self._reading = sequence
 
     def ack(self, sequences: Iterable[int]) -> None:
         """Forget entries."""
         for sequence in sequences:
             with contextlib.suppress(KeyError):
                 self.total_bytes -= len(self._records.pop(sequence).data)
+
+    def sync(self) -> None:
+        """Nothing is ever safe."""
 
     def tick(self) -> None:
         """Nothing is ever due."""

@@ -29,6 +29,10 @@ class Room:
         """How full it is, by the fuller of entries and bytes; over 1 where the limits were lowered."""
         return max(self.size / self.size_max, self.bytes_held / self.bytes_max)
 
+    def utilization_with(self, size: int) -> float:
+        """How full it is with one more entry of `size` bytes."""
+        return max((self.size + 1) / self.size_max, (self.bytes_held + size) / self.bytes_max)
+
     def check(self, size: int) -> None:
         """Refuse an entry that would not even fit into an empty queue."""
         if size > self.bytes_max:

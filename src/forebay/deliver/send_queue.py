@@ -130,6 +130,10 @@ class SendQueue:
     async def push(self, data: bytes) -> None:
         """Keep an entry; safe when it returns."""
         await self.reserve(len(data))
+        await self.write_soon(data)
+
+    def write_soon(self, data: bytes) -> asyncio.Future[None]:
+        """Keep an entry for which room was reserved; the future is done when it is safe."""
         future: asyncio.Future[None] = self._loop.create_future()
 
         def done(error: ForebayError | None) -> None:
@@ -137,7 +141,11 @@ class SendQueue:
                 future.set_result(None) if error is None else future.set_exception(error)
 
         self.write(data, done)
-        await future
+        return future
+
+    async def sync(self) -> None:
+        """Make everything safe that the disk has taken, also where the durability asks for less."""
+        await asyncio.to_thread(self._backing.sync)
 
     async def _evict_for(self, size: int) -> None:
         async with self._evicting:
@@ -251,6 +259,11 @@ class SendQueue:
     def waiting(self) -> int:
         """Entries that could be sent now, of those in memory."""
         return self._window.ready
+
+    @property
+    def dead_letters(self) -> DeadLetters:
+        """Its dead letters, for jobs on them."""
+        return self._dead
 
     @property
     def dead_count(self) -> int:

@@ -2,8 +2,9 @@
 
 ::
 
-    PATH/<name of the destination>/        the queue, a FastQueue
-    PATH/<name of the destination>/dead/   its dead letters, another one
+    PATH/<name of the destination>/          the queue, a FastQueue
+    PATH/<name of the destination>/control   a socket, while a relay has it open
+    PATH/<name of the destination>/dead/     its dead letters, another one
 """
 
 from __future__ import annotations
@@ -22,7 +23,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE, DeadLetter, DeadLetters, letters_of
+from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE, DeadLetters, KeptLetter, letters_of
 from forebay.deliver.entry_store import Backing, BackingCounts, MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.send_queue import SendQueue
@@ -71,6 +72,8 @@ class FastBacking:
         self.push: Callable[[Sequence[bytes]], range] = queue.push
         self.read: Callable[[int, int], list[Record]] = queue.read
         self.ack: Callable[[Iterable[int]], object] = queue.ack
+        self.unread: Callable[[int], None] = queue.unread
+        self.sync: Callable[[], None] = queue.sync
         self.close: Callable[[], None] = queue.close
 
     @property
@@ -155,7 +158,7 @@ def _held_bytes(folder: Path) -> int:
     return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
 
 
-def read_dead_letters(path: Path) -> Iterator[tuple[str, Iterator[DeadLetter]]]:
+def read_dead_letters(path: Path) -> Iterator[tuple[str, Iterator[KeptLetter]]]:
     """The letters of each destination, the oldest first; out of a copy, so a relay may be running."""
     for folder in sorted(path.glob(f"*/{DEAD}")):
         with tempfile.TemporaryDirectory() as copy:

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Coroutine, Sequence
 
-from forebay.deliver.delivery import Delivery, encode_request
+from forebay.deliver.delivery import Delivery
+from forebay.deliver.entry_data import encode_request
 from forebay.deliver.send_queue import SendQueue
 from forebay.deliver.values import Request
 from forebay.model import ForebayError

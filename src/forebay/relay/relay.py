@@ -15,6 +15,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.deliver.control import QueueControl
 from forebay.deliver.delivery import Delivery
 from forebay.deliver.metrics import CONTENT_TYPE, exposition
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -38,7 +39,11 @@ class Relay:
     """A relay on a socket. Used by one event loop."""
 
     def __init__(
-        self, settings: RelaySettings, queue: SendQueueSettings, deliveries: Sequence[Delivery]
+        self,
+        settings: RelaySettings,
+        queue: SendQueueSettings,
+        deliveries: Sequence[Delivery],
+        controls: Sequence[QueueControl] = (),
     ) -> None:
         self.limits = settings.limits
         self.pending_bytes = 0
@@ -47,6 +52,7 @@ class Relay:
         """Requests that never became one, by the status of their answer."""
         self._settings = settings
         self._queue = queue
+        self._controls = controls
         self._intake = Intake(deliveries, enabled=queue.enabled, always_queue=queue.always_queue)
         self._connections: set[Connection] = set()
         self._all_closed = asyncio.Event()
@@ -58,6 +64,8 @@ class Relay:
         """Begin to deliver what is queued, and to take requests."""
         for delivery in self.deliveries:
             delivery.start()
+        for control in self._controls:
+            await control.start()
         loop = asyncio.get_running_loop()
         self._server = await loop.create_server(lambda: Connection(self), sock=sock)
         self._looking = loop.call_later(_LOOK_SECONDS, self._look)
@@ -72,6 +80,8 @@ class Relay:
         if self._server is not None:
             self._server.close()
         await self._end_connections(deadline)
+        for control in self._controls:
+            await control.stop()
         await asyncio.gather(*(delivery.stop(deadline) for delivery in self.deliveries))
         for delivery in self.deliveries:
             await delivery.queue.close()

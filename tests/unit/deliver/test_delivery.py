@@ -10,7 +10,8 @@ import pytest
 
 from forebay.deliver import delivery as deliveries
 from forebay.deliver.dead_letters import DeadLetter, letters_of
-from forebay.deliver.delivery import Delivery, decode_request, encode_request
+from forebay.deliver.delivery import Delivery
+from forebay.deliver.entry_data import decode_request, encode_request
 from forebay.deliver.failure import failed, of_status
 from forebay.deliver.queue_settings import (
     AdaptiveWorkerSettings,
@@ -89,7 +90,7 @@ class DeliveryRig(QueueRig):
         return [request.body for request in self.destination.seen]
 
     async def letters(self) -> list[DeadLetter]:
-        return list(letters_of(self.dead_backing))
+        return [kept.letter for kept in letters_of(self.dead_backing)]
 
 
 @asynccontextmanager

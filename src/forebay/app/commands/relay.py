@@ -1,4 +1,4 @@
-"""`forebay relay`: HTTP in, onto local disk, HTTP out; `plan` sizes one, `dead` lists what it gave up."""
+"""`forebay relay`: HTTP in, onto local disk, HTTP out; `plan` sizes one."""
 
 import argparse
 import asyncio
@@ -7,23 +7,18 @@ import math
 import signal
 import sys
 from collections.abc import Iterator
-from itertools import islice
-from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from forebay.app.commands.arguments import count, duration
-from forebay.app.commands.output import print_json, print_line, print_table
+from forebay.app.commands.arguments import duration
+from forebay.app.commands.output import print_json, print_line
 from forebay.app.logs import set_up_logs
 from forebay.app.relay_settings import RelayConfig, declare_relay_flags, load_relay
-from forebay.deliver.dead_letters import DeadLetter
 from forebay.deliver.sizes import Plan, plan
-from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes, to_datetime
+from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes
 from forebay.relay.settings import check_exposure
 from forebay.wire.port import listen, raise_files_limit
 
-__all__ = ["declare_dead", "declare_plan", "declare_relay", "list_dead", "relay", "show_plan"]
+__all__ = ["declare_plan", "declare_relay", "relay", "show_plan"]
 
 logger: Final = logging.getLogger("forebay.relay")
 _SWITCH_SECONDS: Final = 0.0001
@@ -145,55 +140,3 @@ def _lines(found: Plan) -> Iterator[tuple[str, str]]:
 def _span(seconds: float) -> str:
     """A duration as exact as it matters."""
     return format_seconds(round(seconds, 1) if seconds < _MINUTE else round(seconds))
-
-
-def declare_dead(parser: argparse.ArgumentParser) -> None:
-    """The arguments of `forebay relay dead`."""
-    parser.add_argument("--data", metavar="FOLDER", default="./queue", help="of the relay (default: ./queue)")
-    parser.add_argument(
-        "--limit", metavar="N", type=count, default=100, help="of each destination (default: 100)"
-    )
-    parser.add_argument("--json", action="store_true", help="print one JSON document")
-
-
-def list_dead(arguments: argparse.Namespace) -> int:
-    """Print the requests that a relay gave up, and why; it may be running."""
-    from forebay.deliver.storage import read_dead_letters  # noqa: PLC0415 - likewise
-
-    folder = Path(arguments.data)
-    if not folder.is_dir():
-        raise Rejected(f"there is no folder {folder}", hint="name that of the relay with --data")
-    rows = [
-        _row(name, letter)
-        for name, letters in read_dead_letters(folder)
-        for letter in islice(letters, arguments.limit)
-    ]
-    if arguments.json:
-        print_json(rows)
-        return 0
-    columns = ("destination", "buried_at", "attempts", "status", "request", "reason")
-    print_table(columns, [[str(row[column]) for column in columns] for row in rows])
-    return 0
-
-
-def _row(destination: str, letter: DeadLetter) -> dict[str, object]:
-    from forebay.deliver.delivery import decode_request  # noqa: PLC0415 - likewise
-
-    try:
-        request = decode_request(letter.data)
-        shown = (
-            f"{request.method.decode()} {request.target.decode('ascii', 'replace')} {len(request.body)} bytes"
-        )
-    except (msgspec.MsgspecError, UnicodeDecodeError):
-        shown = f"{len(letter.data)} bytes that aren't a request"
-    return {
-        "destination": destination,
-        "buried_at": to_datetime(letter.buried_at_us).isoformat(),
-        "enqueued_at": to_datetime(letter.enqueued_at_us).isoformat(),
-        "attempts": letter.attempts,
-        "error_class": letter.error_class,
-        "status": letter.status,
-        "request": shown,
-        "reason": letter.reason,
-        "answer": letter.answer.decode("utf-8", "replace"),
-    }

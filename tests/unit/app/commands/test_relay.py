@@ -9,7 +9,7 @@ import pytest
 
 from forebay.app.cli import main
 from forebay.deliver.dead_letters import DeadLetter
-from forebay.deliver.delivery import encode_request
+from forebay.deliver.entry_data import encode_request
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.storage import open_send_queue
 from forebay.deliver.values import Request
