@@ -393,6 +393,7 @@ def test_destinations_are_reported_paused_and_resumed(speaker: Speaker) -> None:
     assert speaker.answer("PUT", "/v1/destinations/another/report", report).status == 400
     assert speaker.answer("PUT", f"{path}/report", {**report, "delivered": -1}).status == 400
     assert speaker.answer("POST", "/v1/destinations/a%2Fb/pause", {}).status == 400
+    assert speaker.answer("POST", f"{path}/test").status == 400
 
 
 def test_the_server_says_how_it_is(speaker: Speaker) -> None:

@@ -16,6 +16,7 @@ from forebay.api.queen.desk import Desk
 from forebay.api.queen.sealing import Seal
 from forebay.api.settings import ServerSettings
 from forebay.api.unread import UnreadAnswers
+from forebay.deliver.tester import DestinationTester
 from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
@@ -70,6 +71,8 @@ class Context:
         self.opened: Store | None = None
         self.warm_problem: Callable[[], str | None] | None = None
         """Says why the shared warm tier can't be reached; None where there is none."""
+        self.tester: DestinationTester | None = None
+        """Tests the destinations that this server delivers to."""
         self.inbox_rejected: Callable[[], int] = lambda: 0
         """How many rows of the SQL inbox are rejected."""
         self.merger = Merger(self._push, pending_bytes_max=self.settings.limits.pending_bytes_max)

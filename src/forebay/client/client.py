@@ -34,6 +34,7 @@ from forebay.deliver.destination_board import (
     DestinationStatus,
     PauseForm,
 )
+from forebay.deliver.tester import DestinationTest, DestinationTester
 from forebay.failover.settings import FailoverSettings
 from forebay.failover.status import SpoolStatus
 from forebay.ingest.merging import Merger, Written
@@ -670,6 +671,11 @@ class Client:
         """Send it messages again."""
         return await self._send("POST", f"/v1/destinations/{part(name)}/resume", DestinationStatus)
 
+    async def test_destination(self, name: str) -> DestinationTest:
+        """Have the server send a destination of its own a test request, and hear what came of it."""
+        path = f"/v1/destinations/{part(name)}/test"
+        return await self._send("POST", path, DestinationTest, repeats=False)
+
     # Whole blocks, for programs that move many at once
 
     async def read(
@@ -804,4 +810,5 @@ def _retries(items: Iterable[Task | Ticket | Retry], reason: str = "") -> list[d
 _is_a_store: type[Store] = Client
 _is_a_board: type[Board] = Client
 _is_a_destination_board: type[DestinationBoard] = Client
+_is_a_destination_tester: type[DestinationTester] = Client
 """The type checker's word that the client has all verbs of the seam."""

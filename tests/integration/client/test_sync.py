@@ -12,6 +12,7 @@ import pytest
 
 import forebay
 from forebay.client import SyncClient
+from forebay.deliver.destination_board import DestinationReport
 from forebay.model import LeaseLost, Misconfigured, Rejected, Unavailable
 from forebay.work.board import Orders
 from forebay.work.values import WorkerReport
@@ -51,6 +52,21 @@ def test_the_board_of_workers_can_be_read_and_written(server: ServerThread) -> N
         crew = client.crew()
         assert ([found.worker for found in crew.workers], crew.lead) == (["one"], lead)
         assert crew.instructions["one"].processors == {"orders": 2}
+
+
+def test_destinations_are_listed_paused_resumed_and_tested(server: ServerThread) -> None:
+    with forebay.open_sync(server.url) as client:
+        assert isinstance(client, SyncClient)
+        report = DestinationReport(
+            name="hooks", process="p", url="http://x/", queue="jobs", group="hooks", breaker="closed"
+        )
+        assert client.report_destination(report).pause is None
+        assert client.pause_destination("hooks", "moving").pause is not None
+        (found,) = client.destinations().destinations
+        assert (found.name, found.pause and found.pause.reason) == ("hooks", "moving")
+        assert client.resume_destination("hooks").pause is None
+        with pytest.raises(Rejected, match="no destination 'hooks'"):
+            client.test_destination("hooks")
 
 
 def test_it_works_without_with_and_is_closed_once(server: ServerThread) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay.deliver.tester import DestinationTester
 from tests.integration.work.steps import until
 from tests.servers import ForebayServer
 from tests.servers.destination import DestinationServer, Received, answer, answers
@@ -120,10 +121,21 @@ async def test_a_server_delivers_its_queues_and_commands_look_after_destinations
                 assert 'forebay_delivery_paused{destination="hooks"}' in numbers
                 said = await command("destinations", "pause", "hoks", "--store", server.url, status=3)
                 assert "known: hooks" in said
+                # A test reaches a destination that is paused: that is when somebody wants to know.
+                shown = await command("destinations", "test", "hooks", "--store", server.url)
+                assert shown == "delivered: 200\n"
+                assert b"forebay.test" in target.bodies[-1]
+                assert isinstance(store, DestinationTester)
+                assert (await store.test_destination("hooks")).is_delivered
                 await command("destinations", "resume", "hooks", "--store", server.url)
                 await store.put_task("jobs", b"two")
                 await until(lambda: b"two" in target.bodies, "it goes on")
             assert server.stop() == 0, server.tail()
+
+
+async def test_only_a_server_or_a_file_knows_how_to_reach_a_destination(tmp_path: Path) -> None:
+    said = await command("destinations", "test", "hooks", "--store", f"sqlite:///{tmp_path}/q.db", status=3)
+    assert "--config" in said
 
 
 async def test_a_destination_is_tested_by_its_name_in_the_configuration(tmp_path: Path) -> None:
@@ -139,4 +151,4 @@ async def test_a_destination_is_tested_by_its_name_in_the_configuration(tmp_path
         assert "failed: the destination answered 401 Unauthorized\nwho are you" in failed
         assert target.received[0].headers["webhook-id"].startswith("test_")
         said = await command("destinations", "test", "hoks", "--config", str(file), status=3)
-        assert "known: hooks" in said
+        assert "known in `deliver`: hooks" in said

@@ -1,4 +1,4 @@
-"""Destinations over HTTP: how they are, pausing and resuming them."""
+"""Destinations over HTTP: how they are; pausing, resuming and testing them."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from forebay.deliver.destination_board import (
     PauseForm,
     destination_board_of,
 )
+from forebay.deliver.tester import ConfiguredTester, DestinationTest
 from forebay.model import Rejected, Unavailable
 
 
@@ -42,6 +43,12 @@ async def pause(call: Call) -> Answer:
 async def resume(call: Call) -> Answer:
     """Resume a destination."""
     return Answer(await _board(call).resume_destination(call.params["destination"]))
+
+
+async def test(call: Call) -> Answer:
+    """Send a destination of this server a test request."""
+    tester = call.context.tester or ConfiguredTester({})
+    return Answer(await tester.test_destination(call.params["destination"]))
 
 
 def _board(call: Call) -> DestinationBoard:
@@ -93,6 +100,15 @@ ROUTES: Final[tuple[Route, ...]] = (
         resume,
         "Send a destination messages again",
         {200: DestinationStatus},
+        scope="admin",
+        tag=_TAG,
+    ),
+    Route(
+        "POST",
+        "/v1/destinations/{destination}/test",
+        test,
+        "Send a destination of this server a test request, and say what came of it",
+        {200: DestinationTest},
         scope="admin",
         tag=_TAG,
     ),

@@ -2,18 +2,13 @@
 
 import argparse
 import asyncio
-import secrets
 from pathlib import Path
 
-import msgspec
-
-from forebay.app.commands.opened import declare_store, declare_text, on_store
+from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import print_json, print_line, print_table, time_text
 from forebay.app.configuring import load_settings
 from forebay.deliver.destination_board import DestinationBoard, DestinationStatus, destination_board_of
-from forebay.deliver.http.destination import HttpDestination
-from forebay.deliver.settings import DestinationSettings
-from forebay.deliver.values import Outcome, Request
+from forebay.deliver.tester import ConfiguredTester, DestinationTest, DestinationTester
 from forebay.model import Misconfigured, Rejected
 from forebay.store.seam import Store
 
@@ -43,8 +38,8 @@ def declare_pause(parser: argparse.ArgumentParser) -> None:
 def declare_test(parser: argparse.ArgumentParser) -> None:
     """The arguments of `forebay destinations test`."""
     parser.add_argument("name", metavar="NAME", help="the name of the destination in the section deliver")
-    parser.add_argument("--config", metavar="FILE", required=True, help="the configuration of the server")
-    declare_text(parser)
+    parser.add_argument("--config", metavar="FILE", help="send from here, by this configuration of a server")
+    declare_store(parser)
 
 
 @on_store
@@ -104,32 +99,31 @@ async def resume(store: Store, arguments: argparse.Namespace) -> int:
 
 
 def test(arguments: argparse.Namespace) -> int:
-    """Send a destination a test request, and print what came of it; 0 if it was delivered."""
-    deliveries = load_settings(file=Path(arguments.config)).deliveries
-    if arguments.name not in deliveries:
-        known = ", ".join(deliveries) or "there are none"
-        raise Rejected(f"{arguments.config} has no destination {arguments.name!r}", hint=f"known: {known}")
-    outcome = asyncio.run(_test(deliveries[arguments.name].destination))
+    """Have a test request sent to a destination, and print what came of it; 0 if it was delivered."""
+    if arguments.config is None:
+        return _test_by_server(arguments)
+    tester = ConfiguredTester(load_settings(file=Path(arguments.config)).deliveries)
+    return _print_test(asyncio.run(tester.test_destination(arguments.name)), arguments)
+
+
+@on_store
+async def _test_by_server(store: Store, arguments: argparse.Namespace) -> int:
+    if not isinstance(store, DestinationTester):
+        raise Misconfigured(
+            "only a server knows its destinations",
+            hint="name its --store http://..., or its file by --config",
+        )
+    return _print_test(await store.test_destination(arguments.name), arguments)
+
+
+def _print_test(tested: DestinationTest, arguments: argparse.Namespace) -> int:
     if arguments.json:
-        print_json({"status": outcome.status, "error_class": outcome.error_class, "reason": outcome.reason})
+        print_json(tested)
     else:
-        what = f"delivered: {outcome.status}" if outcome.is_delivered else f"failed: {outcome.reason}"
-        print_line(what)
-        if outcome.answer:
-            print_line(outcome.answer.decode("utf-8", "replace"))
-    return 0 if outcome.is_delivered else 1
-
-
-async def _test(settings: DestinationSettings) -> Outcome:
-    destination = HttpDestination(settings, sends_id=True)
-    message = msgspec.json.encode({"type": "forebay.test", "data": {"text": "a test from Forebay"}})
-    body = {"message": message, "json": b"[" + message + b"]", "ndjson": message + b"\n"}[settings.body]
-    kind = b"application/x-ndjson" if settings.body == "ndjson" else b"application/json"
-    request = Request(settings.method.encode(), settings.address.target, ((b"content-type", kind),), body)
-    try:
-        return await destination.send(destination.prepare(request, id=f"test_{secrets.token_hex(8)}"))
-    finally:
-        await destination.close()
+        print_line(f"delivered: {tested.status}" if tested.is_delivered else f"failed: {tested.reason}")
+        if tested.answer:
+            print_line(tested.answer)
+    return 0 if tested.is_delivered else 1
 
 
 def _print(status: DestinationStatus, arguments: argparse.Namespace) -> None:

@@ -27,6 +27,7 @@ from forebay.app.opening import RETRY_SECONDS, open_embedded
 from forebay.app.settings import Settings
 from forebay.deliver.deliveries import Deliveries
 from forebay.deliver.queue_metrics import QueueDeliveryMetrics
+from forebay.deliver.tester import ConfiguredTester
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
@@ -145,6 +146,7 @@ async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
         Deliveries(store, loaded.deliveries, process=process_title()) as deliveries,
         _counted(context, deliveries),
     ):
+        context.tester = ConfiguredTester(loaded.deliveries)
         context.inbox_rejected = lambda: upkeep.rejected
         if failover is not None:
             failover.announce_to(store.announce)
