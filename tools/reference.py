@@ -23,7 +23,14 @@ from forebay.api.routes import ROUTES
 from forebay.api.routing import Route
 from forebay.app.cli import COMMANDS, Command, build_parser
 from forebay.app.configuring.flags import FLAGS
-from forebay.app.configuring.schema import DELIVERY, ORIGINAL_VARIABLES, OTHER_VARIABLES, SETTINGS, Setting
+from forebay.app.configuring.schema import (
+    DELIVERY,
+    ORIGINAL_VARIABLES,
+    OTHER_VARIABLES,
+    SETTINGS,
+    Setting,
+    variable_of,
+)
 from forebay.app.configuring.texts import bound_text, shown
 from forebay.contract import Backoff, InvalidContract, InvalidFile, Undecodable, UnknownFormat, WorkSettings
 from forebay.log.values import QueueSettings
@@ -133,21 +140,23 @@ def _configuration() -> Iterator[str]:
 
 def _deliveries() -> Iterator[str]:
     yield "\n## deliver\n"
-    yield "Queues that the server delivers itself, by a name of your choice; in the file only."
+    yield "Queues that the server delivers itself, by a name of your choice. The variable of a setting"
+    yield "has the name in it, in capitals, with `_` for `-`. A name that the file lacks makes a new entry."
     owner = None
     for setting in DELIVERY.settings.values():
         if setting.owner is not owner:
             owner = setting.owner
             section = f"deliver.NAME.{setting.path}".rpartition(".")[0]
             yield f"\n### {section}\n\n{(inspect.getdoc(owner) or '').partition(chr(10))[0]}\n"
-            yield "| key | type | default | meaning |\n|---|---|---|---|"
+            yield "| key | type | default | environment variable | meaning |\n|---|---|---|---|---|"
         yield _delivery_row(setting)
 
 
 def _delivery_row(setting: Setting) -> str:
     is_required = setting.path in ("queue", "destination.url")
     default = "" if is_required else f"`{shown(setting, setting.default)}`"
-    return f"| `{setting.name}` | {_kind_text(setting)} | {default} | {_meaning(setting)} |"
+    variable = variable_of(f"deliver.NAME.{setting.path}")
+    return f"| `{setting.name}` | {_kind_text(setting)} | {default} | `{variable}` | {_meaning(setting)} |"
 
 
 def _setting_row(setting: Setting) -> str:

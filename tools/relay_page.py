@@ -5,9 +5,9 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from forebay.app.configuring.schema import Setting
+from forebay.app.configuring.schema import RELAY, Setting
 from forebay.app.configuring.texts import bound_text, shown
-from forebay.app.relay_settings import RELAY, RELAY_FLAGS
+from forebay.app.relay_settings import RELAY_FLAGS
 from forebay.deliver.metrics import METRICS
 
 Docs = Callable[[type[msgspec.Struct]], dict[str, str]]
@@ -19,8 +19,9 @@ def relay_page(docs: Docs) -> Iterator[str]:
     """Its lines, without the note at the top."""
     yield "\n# The relay\n"
     yield "[Put it in front of Prometheus](../how-to/put-it-in-front-of-prometheus.md) and"
-    yield "[size a relay](../how-to/size-a-relay.md) show how. A flag comes before the file. The keys and"
-    yield "flags of `exporter.queue` are those of metrics-governor.\n"
+    yield "[size a relay](../how-to/size-a-relay.md) show how. A flag comes before a variable,"
+    yield "a variable before the file; `forebay config show --relay` shows all of them. The keys and flags of"
+    yield "`exporter.queue` are those of metrics-governor.\n"
     yield "## Answers\n"
     yield "| request | answer |\n|---|---|"
     yield "| POST, PUT, PATCH or DELETE that is safe in the queue of every destination | 202, no body |"
@@ -56,7 +57,8 @@ def _settings(docs: Docs) -> Iterator[str]:
         if above != section:
             section = above
             yield f"\n## {section}\n\n{(inspect.getdoc(setting.owner) or '').partition(chr(10))[0]}\n"
-            yield "| key | type | default | flag | meaning |\n|---|---|---|---|---|"
+            yield "| key | type | default | environment variable | flag | meaning |"
+            yield "|---|---|---|---|---|---|"
         yield _row(setting, docs)
 
 
@@ -68,4 +70,5 @@ def _row(setting: Setting, docs: Docs) -> str:
     flags = ", ".join(f"`{flag}`" for flag, path in RELAY_FLAGS.items() if path == setting.path)
     default = "" if setting.is_secret else f"`{shown(setting, setting.default)}`"
     meaning = docs(setting.owner)[setting.name]
-    return f"| `{setting.name}` | {kind} | {default} | {_SPECIAL.get(setting.path, flags)} | {meaning} |"
+    flags = _SPECIAL.get(setting.path, flags)
+    return f"| `{setting.name}` | {kind} | {default} | `{setting.variable}` | {flags} | {meaning} |"

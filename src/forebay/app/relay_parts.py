@@ -5,7 +5,8 @@ import logging
 from pathlib import Path
 from typing import Final
 
-from forebay.app.relay_settings import RelayConfig, addresses
+from forebay.app.relay_settings import addresses
+from forebay.app.settings import RelayConfig
 from forebay.deliver.control import QueueControl
 from forebay.deliver.delivery import Delivery
 from forebay.deliver.http.destination import HttpDestination

@@ -1,4 +1,4 @@
-"""All settings of a relay as one value, out of a file and flags.
+"""The settings of a relay, out of a file, the environment and flags, in rising order.
 
 The section `exporter.queue` has the keys of metrics-governor, so that its file can be used as it is. Every
 key has a flag, named as there.
@@ -9,44 +9,18 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-import msgspec
-
-from forebay.app.configuring import misconfigured
+from forebay.app.configuring import Fault, misconfigured
 from forebay.app.configuring.faults import Given
-from forebay.app.configuring.reading import build
-from forebay.app.configuring.schema import Schema, schema_of
-from forebay.app.configuring.sources import from_file
-from forebay.app.settings import LoggingSettings
-from forebay.deliver.queue_settings import SendQueueSettings
+from forebay.app.configuring.flags import environment
+from forebay.app.configuring.reading import Row, build, rows_of
+from forebay.app.configuring.schema import RELAY
+from forebay.app.configuring.sources import from_environment, from_file
+from forebay.app.settings import RelayConfig
 from forebay.model import Misconfigured
-from forebay.relay.settings import RelaySettings
 
-__all__ = [
-    "RELAY",
-    "RELAY_FLAGS",
-    "ExporterSettings",
-    "RelayConfig",
-    "addresses",
-    "declare_relay_flags",
-    "load_relay",
-]
+__all__ = ["RELAY_FLAGS", "addresses", "declare_relay_flags", "load_relay", "read_relay", "relay_rows"]
 
 
-class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
-    """What becomes of requests that were taken in."""
-
-    queue: SendQueueSettings = SendQueueSettings()
-
-
-class RelayConfig(msgspec.Struct, frozen=True, kw_only=True):
-    """Everything a relay can be told."""
-
-    relay: RelaySettings = RelaySettings()
-    exporter: ExporterSettings = ExporterSettings()
-    logging: LoggingSettings = LoggingSettings()
-
-
-RELAY: Final[Schema] = schema_of(RelayConfig)
 _QUEUE: Final = "exporter.queue."
 _RENAMED: Final = {
     "meta_sync_interval": "meta-sync",
@@ -103,7 +77,20 @@ def _attribute(flag: str) -> str:
 
 
 def load_relay(arguments: argparse.Namespace) -> RelayConfig:
-    """The settings by file and flags; Misconfigured says everything that is wrong."""
+    """The settings by file, environment and flags; Misconfigured says everything that is wrong."""
+    config, _, faults = read_relay(arguments)
+    if config is None:
+        raise misconfigured(faults)
+    return config
+
+
+def relay_rows(config: RelayConfig, origins: Mapping[str, str]) -> list[Row]:
+    """Every setting, to be shown."""
+    return rows_of(RELAY, config, origins)
+
+
+def read_relay(arguments: argparse.Namespace) -> tuple[RelayConfig | None, dict[str, str], list[Fault]]:
+    """Likewise, with where each comes from, and with what is wrong as values."""
     file: str | None = arguments.config
     found, faults = from_file(Path(file), "--config", RELAY) if file else ({}, [])
     flags = {
@@ -115,11 +102,10 @@ def load_relay(arguments: argparse.Namespace) -> RelayConfig:
         flags["relay.to"] = Given(" ".join(to), "--to")
     if getattr(arguments, "insecure", False):
         flags["relay.insecure"] = Given("true", "--insecure")
-    config, _, faults = build(RELAY, (found, flags), faults)
-    if config is None:
-        raise misconfigured(faults)
-    assert isinstance(config, RelayConfig)
-    return config
+    variables, more = from_environment(environment(), RELAY)
+    config, origins, faults = build(RELAY, (found, variables, flags), [*faults, *more])
+    assert config is None or isinstance(config, RelayConfig)
+    return config, origins, faults
 
 
 def addresses(config: RelayConfig) -> list[str]:

@@ -1,6 +1,6 @@
-"""All settings of a server as one value; each section belongs to the stage that uses it.
+"""All settings of a server as one value, and those of a relay; each section belongs to its stage.
 
-`configuring` makes it out of a file, the environment and flags.
+`configuring` makes them out of a file, the environment and flags.
 """
 
 import os
@@ -15,12 +15,17 @@ import msgspec
 from forebay.api.jwt.settings import JwtSettings
 from forebay.api.queen.settings import QueenSettings
 from forebay.api.settings import KeySettings, ServerSettings
+from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Limits, Misconfigured
+from forebay.relay.settings import RelaySettings
 from forebay.store.store import StoreSettings
 from forebay.wire.port import LISTEN
 
-__all__ = ["LoggingSettings", "Settings", "SpoolSection", "StoreSection", "UpSettings"]
+__all__ = [
+    "ExporterSettings", "LoggingSettings", "RelayConfig", "Settings", "SpoolSection", "StoreSection",
+    "UpSettings",
+]  # fmt: skip
 
 ORIGINAL_FOLDER: Final = Path("/tmp/queen" if sys.platform == "darwin" else "/var/lib/queen/buffers")  # noqa: S108 - where it is
 """Where the original server keeps its files, unless it is told otherwise."""
@@ -133,6 +138,20 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
         if self.spool.folder is not None:
             return Path(self.spool.folder)
         return ORIGINAL_FOLDER if _is_ours(ORIGINAL_FOLDER) else Path(self.store.data) / "spool"
+
+
+class ExporterSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """What becomes of requests that a relay has taken in."""
+
+    queue: SendQueueSettings = SendQueueSettings()
+
+
+class RelayConfig(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything a relay can be told."""
+
+    relay: RelaySettings = RelaySettings()
+    exporter: ExporterSettings = ExporterSettings()
+    logging: LoggingSettings = LoggingSettings()
 
 
 def _is_ours(folder: Path) -> bool:

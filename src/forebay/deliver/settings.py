@@ -82,7 +82,7 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Bytes of messages in one request; a larger message is alone in one."""
     content_type: Annotated[str, msgspec.Meta(min_length=1)] | None = None
     """The Content-Type, where a message has none of its own; none for the one that fits `body`."""
-    headers: dict[str, str] = {}
+    headers: Annotated[dict[str, str], msgspec.Meta(extra=_SECRET)] = {}
     """Headers of every request; they replace those of the same name."""
     signing_secrets: Annotated[tuple[str, ...], msgspec.Meta(max_length=_SECRETS_MAX, extra=_SECRET)] = ()
     """Sign requests by Standard Webhooks, with each of these `whsec_` secrets; none for no signature."""

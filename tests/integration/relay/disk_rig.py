@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from forebay.app.relay_parts import open_relay
-from forebay.app.relay_settings import ExporterSettings, RelayConfig
+from forebay.app.settings import ExporterSettings, RelayConfig
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.relay.relay import Relay
 from forebay.relay.settings import RelayLimits, RelaySettings

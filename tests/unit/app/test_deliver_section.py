@@ -110,3 +110,59 @@ deliver:
     ):
         assert part in message
     assert "hunter" not in message
+
+
+def test_variables_come_before_the_file_and_make_entries_of_their_own(tmp_path: Path) -> None:
+    environ = {
+        "FOREBAY_DELIVER_HOOKS_DESTINATION_AUTH_BEARER": "rotated",
+        "FOREBAY_DELIVER_HOOKS_RETRIES_MAX": "7",
+        "FOREBAY_DELIVER_AUDIT_LOG_DESTINATION_HEADERS": '{"X-Team": "red"}',
+        "FOREBAY_DELIVER_AUDIT_LOG_GROUP": "",
+        "FOREBAY_DELIVER_THIRD_QUEUE_QUEUE": "invoices",
+        "FOREBAY_DELIVER_THIRD_QUEUE_DESTINATION_URL": "https://third.example/",
+    }
+    loaded = load_settings(file=write(tmp_path, WHOLE), environ=environ)
+    found = loaded.deliveries
+    assert list(found) == ["hooks", "audit-log", "third_queue"]
+    assert (found["hooks"].destination.auth.bearer, found["hooks"].retries_max) == ("rotated", 7)
+    assert found["audit-log"].destination.headers == {"X-Team": "red"}
+    assert found["third_queue"].queue == "invoices"
+    assert loaded.origins["deliver.hooks.retries_max"] == "FOREBAY_DELIVER_HOOKS_RETRIES_MAX"
+    alone = load_settings(environ={name: text for name, text in environ.items() if "THIRD" in name})
+    assert list(alone.deliveries) == ["third_queue"]
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        pytest.param(
+            "FOREBAY_DELIVER_HOOKS_DESTINATION_TIMOUT_SECONDS",
+            "did you mean FOREBAY_DELIVER_HOOKS_DESTINATION_TIMEOUT_SECONDS?",
+            id="setting",
+        ),
+        pytest.param("FOREBAY_DELIVER_NEW_QEUE", "did you mean FOREBAY_DELIVER_NEW_QUEUE?", id="new-entry"),
+        pytest.param("FOREBAY_DELIVER_HOKS_GROUP", "did you mean deliver.hooks?", id="entry"),
+        pytest.param("FOREBAY_DELIVR_HOOKS_GROUP", "there is no such setting", id="section"),
+    ],
+)
+def test_a_misspelt_variable_is_said_with_the_nearest_one(tmp_path: Path, name: str, said: str) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load_settings(file=write(tmp_path, WHOLE), environ={name: "x"})
+    assert said in str(caught.value)
+    assert name in str(caught.value)
+
+
+def test_all_settings_are_shown_with_their_origin_and_without_secrets(tmp_path: Path) -> None:
+    secret = {"FOREBAY_DELIVER_HOOKS_DESTINATION_AUTH_BEARER": "hunter2"}
+    file = write(tmp_path, WHOLE.replace("X-Team: blue", "Authorization: hunter3"))
+    loaded = load_settings(file=file, environ=secret)
+    rows = {row.key: row for row in loaded.rows()}
+    queue = rows["deliver.hooks.queue"]
+    assert (queue.value, queue.source) == ("orders", f"{file}:4")
+    assert rows["deliver.hooks.destination.timeout_seconds"].text == "1m"
+    assert rows["deliver.hooks.breaker_seconds"].source == "default"
+    bearer = rows["deliver.hooks.destination.auth.bearer"]
+    assert (bearer.value, bearer.source) == ("***", "FOREBAY_DELIVER_HOOKS_DESTINATION_AUTH_BEARER")
+    everything = str([(row.value, row.text) for row in rows.values()])
+    for hidden in ("hunter", "whsec_", "hooks.example"):
+        assert hidden not in everything

@@ -1,20 +1,23 @@
 """A relay takes metrics-governor's file and flags, every key of them, and says what it doesn't know."""
 
 import argparse
+import json
 from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
+from forebay.app.cli import main
+from forebay.app.configuring import load_settings
+from forebay.app.configuring.schema import RELAY
 from forebay.app.relay_settings import (
-    RELAY,
     RELAY_FLAGS,
-    RelayConfig,
     addresses,
     declare_relay_flags,
     load_relay,
 )
+from forebay.app.settings import RelayConfig, Settings
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.model import Misconfigured
 
@@ -150,3 +153,47 @@ def test_a_mistake_is_said_with_its_place_and_the_nearest_good_key(
 def test_a_relay_without_a_destination_is_refused() -> None:
     with pytest.raises(Misconfigured, match="--to"):
         addresses(load())
+
+
+def test_variables_come_between_the_file_and_flags(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_EXPORTER_QUEUE_MAX_SIZE", "6")
+    monkeypatch.setenv("FOREBAY_EXPORTER_QUEUE_WORKERS", "8")
+    monkeypatch.setenv("FOREBAY_RELAY_TO", "http://b")
+    monkeypatch.setenv("FOREBAY_SERVER_LISTEN", "for:1")  # a server's, and none of a relay's business
+    monkeypatch.setenv("FOREBAY_DELIVER_HOOKS_QUEUE", "likewise")
+    text = "exporter: {queue: {max_size: 5, workers: 3}}\nrelay: {to: http://a/}\n"
+    made = load("--queue-workers", "9", file=tmp_path / "f", text=text)
+    assert (made.exporter.queue.max_size, made.exporter.queue.workers) == (6, 9)
+    assert addresses(made) == ["http://b"]
+
+
+def test_a_misspelt_variable_is_said_with_the_nearest_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("FOREBAY_EXPORTER_QUEUE_MAX_SISE", "6")
+    with pytest.raises(Misconfigured, match=r"did you mean FOREBAY_EXPORTER_QUEUE_MAX_SIZE\?"):
+        load()
+
+
+def test_a_server_leaves_the_variables_of_a_relay_alone() -> None:
+    environ = {"FOREBAY_RELAY_LISTEN": "127.0.0.1:1", "FOREBAY_EXPORTER_QUEUE_TYPE": "memory"}
+    assert load_settings(environ=environ).settings == Settings()
+
+
+def test_the_settings_of_a_relay_are_shown_and_checked(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("FOREBAY_EXPORTER_QUEUE_MAX_SIZE", "6")
+    file = tmp_path / "relay.yaml"
+    file.write_text("relay: {to: 'https://me:hunter2@a/'}\n")
+    assert main(["config", "show", "--relay", "--config", str(file), "--json"]) == 0
+    said = capsys.readouterr().out
+    rows = {row["key"]: row for row in json.loads(said)}
+    assert rows["exporter.queue.max_size"]["source"] == "FOREBAY_EXPORTER_QUEUE_MAX_SIZE"
+    assert (rows["relay.to"]["value"], rows["relay.to"]["source"]) == ("***", f"{file}:1")
+    assert rows["relay.limits.headers_max"]["source"] == "default"
+    assert "hunter2" not in said
+    assert main(["config", "check", str(file), "--relay"]) == 0
+    file.write_text("relay: {lisen: x}")
+    assert main(["config", "check", str(file), "--relay"]) == 3
+    assert "did you mean relay.listen?" in capsys.readouterr().err
+    assert main(["config", "show", "--relay", "--listen", "127.0.0.1:1"]) == 3
+    assert "--listen is a flag of a server" in capsys.readouterr().err

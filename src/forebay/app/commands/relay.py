@@ -12,7 +12,8 @@ from typing import Final
 from forebay.app.commands.arguments import duration
 from forebay.app.commands.output import print_json, print_line
 from forebay.app.logs import set_up_logs
-from forebay.app.relay_settings import RelayConfig, declare_relay_flags, load_relay
+from forebay.app.relay_settings import declare_relay_flags, load_relay
+from forebay.app.settings import RelayConfig
 from forebay.deliver.sizes import Plan, plan
 from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes
 from forebay.relay.settings import check_exposure

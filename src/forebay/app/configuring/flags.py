@@ -2,6 +2,7 @@
 
 import argparse
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
@@ -11,7 +12,7 @@ from forebay.app.configuring.faults import Given, misconfigured
 from forebay.app.configuring.reading import Loaded, Reading, read_settings
 from forebay.app.configuring.schema import SETTINGS
 
-__all__ = ["FLAGS", "OF_SERVER", "Flag", "declare_settings", "load_from", "read_from"]
+__all__ = ["FLAGS", "OF_SERVER", "Flag", "declare_settings", "environment", "load_from", "read_from"]
 
 
 class Flag(msgspec.Struct, frozen=True):
@@ -61,6 +62,11 @@ def declare_settings(parser: argparse.ArgumentParser, *, only: tuple[str, ...] |
             )
         else:
             parser.add_argument(flag.name, dest=flag.attribute, metavar=flag.metavar, help=flag.help)
+
+
+def environment() -> Mapping[str, str]:
+    """The variables of this process."""
+    return os.environ
 
 
 def load_from(arguments: argparse.Namespace) -> Loaded:

@@ -7,15 +7,21 @@ from typing import Any, Final
 import msgspec
 from msgspec import inspect
 
-from forebay.app.configuring.faults import Fault, Given, misconfigured
-from forebay.app.configuring.schema import DELIVERY, SERVER, SETTINGS, Schema, Setting
-from forebay.app.configuring.sources import entries_of_file, from_environment, from_file, from_original
+from forebay.app.configuring.faults import Fault, Given, misconfigured, nearest
+from forebay.app.configuring.schema import DELIVERY, SERVER, Schema, Setting
+from forebay.app.configuring.sources import (
+    entries_of_environment,
+    entries_of_file,
+    from_environment,
+    from_file,
+    from_original,
+)
 from forebay.app.configuring.texts import parse, shown
 from forebay.app.settings import Settings
 from forebay.deliver.settings import QueueDeliverySettings
 from forebay.model import Misconfigured, Rejected
 
-__all__ = ["DEFAULT", "Loaded", "Reading", "Row", "build", "load_settings", "read_settings"]
+__all__ = ["DEFAULT", "Loaded", "Reading", "Row", "build", "load_settings", "read_settings", "rows_of"]
 
 DEFAULT: Final = "default"
 
@@ -41,15 +47,27 @@ class Loaded(msgspec.Struct, frozen=True, kw_only=True):
 
     def rows(self) -> list[Row]:
         """Every setting, for people and for `GET /v1/config`."""
-        return [self._row(path) for path in SETTINGS]
+        found = rows_of(SERVER, self.settings, self.origins)
+        for name, delivery in self.deliveries.items():
+            found += rows_of(DELIVERY, delivery, self.origins, f"deliver.{name}.")
+        return found
 
-    def _row(self, path: str) -> Row:
-        value: Any = self.settings
-        for name in path.split("."):
-            value = getattr(value, name)
-        text = shown(SETTINGS[path], value)
-        safe = text if isinstance(value, str) else value
-        return Row(key=path, value=safe, text=text, source=self.origins.get(path, DEFAULT))
+
+def rows_of(
+    schema: Schema, settings: msgspec.Struct, origins: Mapping[str, str], prefix: str = ""
+) -> list[Row]:
+    """Every setting of a value; keys and origins begin with `prefix`."""
+    return [_row(setting, settings, prefix, origins) for setting in schema.settings.values()]
+
+
+def _row(setting: Setting, settings: Any, prefix: str, origins: Mapping[str, str]) -> Row:
+    value = settings
+    for name in setting.path.split("."):
+        value = getattr(value, name)
+    text, key = shown(setting, value), f"{prefix}{setting.path}"
+    is_hidden = setting.is_secret and value is not None
+    safe = text if is_hidden or isinstance(value, str) else value
+    return Row(key=key, value=safe, text=text, source=origins.get(key, DEFAULT))
 
 
 class Reading(msgspec.Struct, frozen=True, kw_only=True):
@@ -87,27 +105,39 @@ def read_settings(
     faults += some + more
     # A value that another one overrides is checked too: a file is right or wrong by itself.
     settings, origins, more = build(SERVER, (found, original, variables, flags or {}), faults)
-    deliveries, others = _deliveries(file, file_source) if file is not None else ({}, [])
+    deliveries, others = _deliveries(file, file_source, environ or {}, origins)
     if settings is None or others:
         return Reading(loaded=None, faults=more + others)
     assert isinstance(settings, Settings)
     return Reading(loaded=Loaded(settings=settings, origins=origins, deliveries=deliveries), faults=[])
 
 
-def _deliveries(file: Path, source: str) -> tuple[dict[str, QueueDeliverySettings], list[Fault]]:
-    """The section `deliver`, by name, and all that is wrong with it."""
-    entries, faults = entries_of_file(file, source, "deliver", DELIVERY)
+def _deliveries(
+    file: Path | None, source: str, environ: Mapping[str, str], origins: dict[str, str]
+) -> tuple[dict[str, QueueDeliverySettings], list[Fault]]:
+    """The section `deliver`, by name, and all that is wrong with it; `origins` get those of its settings."""
+    entries, faults = entries_of_file(file, source, "deliver", DELIVERY) if file is not None else ({}, [])
+    variables, more = entries_of_environment(environ, "deliver", DELIVERY, entries)
+    faults += more
     found: dict[str, QueueDeliverySettings] = {}
-    for name, given in entries.items():
+    for name in (*entries, *(name for name in variables if name not in entries)):
+        given, overriding = entries.get(name, {}), variables.get(name, {})
         path = f"deliver.{name}"
         bad = [
             msgspec.structs.replace(fault, key=fault.key.removeprefix(f"{path}."))
             for fault in faults
             if fault.key.startswith(f"{path}.")
         ]
-        made, _, wrong = build(DELIVERY, (given,), bad, source=f"{file}: {path}")
+        place = f"{file}: {path}" if name in entries else next(iter(overriding.values())).source
+        made, sources, wrong = build(DELIVERY, (given, overriding), bad, source=place)
+        origins.update((f"{path}.{key}", said) for key, said in sources.items())
+        near = nearest(name, entries) if name not in entries else None
         faults += [
-            msgspec.structs.replace(fault, key=f"{path}.{fault.key}".removesuffix("."))
+            msgspec.structs.replace(
+                fault,
+                key=f"{path}.{fault.key}".removesuffix("."),
+                hint=f"did you mean deliver.{near}?" if near else fault.hint,
+            )
             for fault in wrong[len(bad) :]
         ]
         if isinstance(made, QueueDeliverySettings):

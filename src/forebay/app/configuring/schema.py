@@ -12,12 +12,12 @@ from typing import Any, Final, Literal, TypeAlias
 import msgspec
 from msgspec import inspect
 
-from forebay.app.settings import Settings
+from forebay.app.settings import RelayConfig, Settings
 from forebay.deliver.settings import EXAMPLE, QueueDeliverySettings
 
 __all__ = [
-    "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "SECTIONS", "SERVER", "SETTINGS", "Kind", "Schema", "Setting",
-    "schema_of", "variable_of",
+    "DELIVERY", "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "RELAY", "SECTIONS", "SERVER", "SETTINGS", "Kind",
+    "Schema", "Setting", "schema_of", "variable_of",
 ]  # fmt: skip
 
 Kind: TypeAlias = Literal[
@@ -173,5 +173,6 @@ def schema_of(
 DELIVERY: Final = schema_of(QueueDeliverySettings, example=EXAMPLE)
 """One entry of the section `deliver`."""
 SERVER: Final = schema_of(Settings, entries={"deliver": DELIVERY})
+RELAY: Final = schema_of(RelayConfig)
 SETTINGS: Final = SERVER.settings
 SECTIONS: Final = SERVER.sections

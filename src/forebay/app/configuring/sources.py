@@ -5,7 +5,7 @@ has its line, and a key that is there twice is seen.
 """
 
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -13,11 +13,21 @@ import msgspec
 import yaml
 
 from forebay.app.configuring.faults import Fault, Given, excerpt, nearest
-from forebay.app.configuring.schema import ORIGINAL_VARIABLES, OTHER_VARIABLES, SERVER, SETTINGS, Schema
+from forebay.app.configuring.schema import (
+    ORIGINAL_VARIABLES,
+    OTHER_VARIABLES,
+    RELAY,
+    SERVER,
+    Schema,
+    variable_of,
+)
 from forebay.contract.nodes import keys_of
 from forebay.model import redact
 
-__all__ = ["FILE_BYTES_MAX", "entries_of_file", "from_environment", "from_file", "from_node", "from_original"]
+__all__ = [
+    "FILE_BYTES_MAX", "entries_of_environment", "entries_of_file", "from_environment", "from_file",
+    "from_node", "from_original",
+]  # fmt: skip
 
 FILE_BYTES_MAX: Final = 1 << 20
 """The largest file that is read: a hundred times more than all settings take."""
@@ -29,30 +39,93 @@ _ENTRY: Final = re.compile(r"[A-Za-z0-9_-]{1,80}")
 _QUOTED: Final = re.compile(r"'.{2,}'", re.DOTALL)
 _NUMBER: Final = re.compile(r"[0-9]{1,19}(?:\.[0-9]{1,19})?", re.ASCII)
 _UNITS: Final = {"ms": "milliseconds", "s": "seconds"}
-_PATHS: Final = {setting.variable: setting.path for setting in SETTINGS.values()}
+_KNOWN: Final = frozenset(
+    setting.variable for program in (SERVER, RELAY) for setting in program.settings.values()
+)
+"""The variables of all programs: one environment may serve several."""
+_OF_ENTRIES: Final = tuple(f"{variable_of(section)}_" for section in SERVER.entries)
 
 
-def from_environment(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fault]]:
+def from_environment(
+    environ: Mapping[str, str], schema: Schema = SERVER
+) -> tuple[dict[str, Given], list[Fault]]:
     """The settings among the variables. An empty variable is as good as none.
 
     FOREBAY_STORE names the log of a server, too, unless it is the address of a server: that is for commands.
     """
     found: dict[str, Given] = {}
     faults = []
+    paths = {setting.variable: setting.path for setting in schema.settings.values()}
     store = environ.get("FOREBAY_STORE", "")
-    if store and not store.startswith(("http://", "https://")):
+    if schema is SERVER and store and not store.startswith(("http://", "https://")):
         found["store.url"] = Given(store, "FOREBAY_STORE")  # FOREBAY_STORE_URL, below, comes before it
     for name, text in sorted(environ.items()):
         if not name.startswith("FOREBAY_") or name in OTHER_VARIABLES:
             continue
-        if name not in _PATHS:
-            near = nearest(name, [*_PATHS, *OTHER_VARIABLES])
-            hint = f"did you mean {near}?" if near else "unset it, or see the reference on configuration"
-            faults.append(Fault(key="", source=f"environment variable {name[:_NAME_MAX]}",
-                                message="there is no such setting", hint=hint))  # fmt: skip
-        elif text:
-            found[_PATHS[name]] = Given(text, name)
+        if name in paths:
+            if text:
+                found[paths[name]] = Given(text, name)
+        elif name not in _KNOWN and not name.startswith(_OF_ENTRIES):
+            faults.append(_unknown_variable(name, [*_KNOWN, *OTHER_VARIABLES]))
     return found, faults
+
+
+def _unknown_variable(name: str, known: Iterable[str]) -> Fault:
+    near = nearest(name, sorted(known))
+    hint = f"did you mean {near}?" if near else "unset it, or see the reference on configuration"
+    source = f"environment variable {name[:_NAME_MAX]}"
+    return Fault(key="", source=source, message="there is no such setting", hint=hint)
+
+
+def entries_of_environment(
+    environ: Mapping[str, str], section: str, schema: Schema, names: Iterable[str]
+) -> tuple[dict[str, dict[str, Given]], list[Fault]]:
+    """The entries of a section whose keys are names, among the variables.
+
+    `FOREBAY_DELIVER_AUDIT_LOG_QUEUE` is the queue of `audit-log` where that is one of the `names` in the
+    file; otherwise of a new entry `audit_log`. The longest setting that fits the end of a variable is meant.
+    """
+    start = f"{variable_of(section)}_"
+    known = {_as_variable(name): name for name in names}
+    ends = {_as_variable(path): path for path in sorted(schema.settings, key=len)}
+    found: dict[str, dict[str, Given]] = {}
+    faults = []
+    for variable, text in sorted(environ.items()):
+        if not variable.startswith(start):
+            continue
+        said = variable.removeprefix(start)
+        split = _split(said, known, ends)
+        if split is None:
+            faults.append(_unknown_variable(variable, _variables_like(start, said, known, ends)))
+        elif text:
+            name, path = split
+            found.setdefault(name, {})[path] = Given(text, variable)
+    return found, faults
+
+
+def _as_variable(name: str) -> str:
+    return name.replace("-", "_").replace(".", "_").upper()
+
+
+def _split(said: str, known: Mapping[str, str], ends: Mapping[str, str]) -> tuple[str, str] | None:
+    """The name and the setting that the rest of a variable is made of."""
+    for shape in sorted(known, key=len, reverse=True):
+        if said.startswith(f"{shape}_") and said.removeprefix(f"{shape}_") in ends:
+            return known[shape], ends[said.removeprefix(f"{shape}_")]
+    for end in sorted(ends, key=len, reverse=True):
+        name = said.removesuffix(f"_{end}")
+        if name not in ("", said) and _ENTRY.fullmatch(name):
+            return name.lower(), ends[end]
+    return None
+
+
+def _variables_like(start: str, said: str, known: Iterable[str], ends: Iterable[str]) -> Iterator[str]:
+    """Variables that might have been meant: each name that it could begin with, and all settings of it."""
+    words = said.split("_")[:_NAME_MAX]
+    names = {*known, *("_".join(words[:count]) for count in range(1, len(words)))}
+    for name in names:
+        for end in ends:
+            yield f"{start}{name}_{end}"
 
 
 def from_original(environ: Mapping[str, str]) -> tuple[dict[str, Given], list[Fault]]:

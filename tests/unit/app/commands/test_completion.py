@@ -2,17 +2,23 @@
 
 import shutil
 import subprocess
+from collections.abc import Iterator, Sequence
 
 import pytest
 
-from forebay.app.cli import COMMANDS, build_parser, main
+from forebay.app.cli import COMMANDS, Command, build_parser, main
 from forebay.app.commands.completion import SHELLS, levels
+
+
+def words_of(commands: Sequence[Command], before: tuple[str, ...] = ()) -> Iterator[tuple[str, ...]]:
+    yield before
+    for command in commands:
+        yield from words_of(command.verbs, (*before, command.name))
 
 
 def test_every_command_and_verb_is_a_level() -> None:
     found = {level.words: level for level in levels(build_parser())}
-    expected = {(), *((c.name,) for c in COMMANDS), *((c.name, v.name) for c in COMMANDS for v in c.verbs)}
-    assert set(found) == expected
+    assert set(found) == set(words_of(COMMANDS))
     assert set(found["queues",].verbs) >= {"list", "create", "purge"}
     assert "--dry-run" in found["queues", "purge"].options
     assert set(found["completion",].verbs) == set(SHELLS)
@@ -52,3 +58,5 @@ def test_bash_completes_nouns_verbs_and_options() -> None:
     assert complete("forebay", "spool", "re") == {"repair", "replay"}
     assert complete("forebay", "spool", "replay", "DIR", "--no") == {"--no-create"}
     assert complete("forebay", "completion", "z") == {"zsh"}
+    assert complete("forebay", "relay", "dead", "re") == {"redrive"}
+    assert complete("forebay", "relay", "dead", "redrive", "--dr") == {"--dry-run"}
