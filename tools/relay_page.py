@@ -30,6 +30,7 @@ def relay_page(docs: Docs) -> Iterator[str]:
     yield "| body over `body_bytes_max`, or over `max_bytes` of a queue | 413 |"
     yield "| head over `header_bytes_max` or `headers_max` | 431 |"
     yield "| not sent within `request_seconds` | 408 |"
+    yield "| no token of `token_file`, where there is one | 401, for all but `/healthz` and `/readyz` |"
     yield "| `GET /healthz` | 200 while the process runs |"
     yield "| `GET /readyz` | 200 while requests can be taken, else 503 with the reasons |"
     yield "| `GET /metrics` | the metrics below |"

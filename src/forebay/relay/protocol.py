@@ -16,6 +16,7 @@ import httptools
 from forebay.deliver.values import Request
 from forebay.relay.answer import problem
 from forebay.relay.settings import RelayLimits
+from forebay.relay.tokens import Tokens
 
 __all__ = ["Connection", "Host", "Reply"]
 
@@ -27,13 +28,18 @@ _LINGER_SECONDS: Final = 2.0
 _LINGER_BYTES_MAX: Final = 64 << 20
 _CONTINUE: Final = b"HTTP/1.1 100 Continue\r\n\r\n"
 _CLOSE: Final = b"connection: close\r\n"
+_WHO: Final = 'www-authenticate: Bearer realm="forebay relay"\r\n'
 _OF_CONNECTION: Final = frozenset(
     (b"connection", b"keep-alive", b"proxy-connection", b"te", b"trailer", b"transfer-encoding", b"upgrade",
      b"host", b"content-length", b"expect", b"proxy-authorization", b"proxy-authenticate")
 )  # fmt: skip
 """Headers that are about a connection, and not kept."""
-_NEEDED: Final = frozenset((b"content-length", b"transfer-encoding", b"expect", b"host"))
-"""Of these, those that say how the body comes."""
+_OF_CONNECTION_AND_CLIENT: Final = _OF_CONNECTION | {b"authorization"}
+"""Likewise, where clients show a token: it is for the relay, and not for the destination."""
+_OPEN_PAGES: Final = (b"/healthz", b"/readyz")
+"""Pages that anyone may see: probes know no token."""
+_NEEDED: Final = frozenset((b"content-length", b"transfer-encoding", b"expect", b"host", b"authorization"))
+"""Of these, those that say how the body comes; and who sends it, where that is asked."""
 
 
 class Reply:
@@ -59,6 +65,8 @@ class Host(Protocol):
     limits: RelayLimits
     pending_bytes: int
     """Bodies that are received, or wait for their answers."""
+    tokens: Tokens | None
+    """The tokens of clients; None where none is asked for."""
 
     def accept(self, request: Request, reply: Reply) -> None:
         """Take a whole request in; `reply` is called once."""
@@ -104,7 +112,7 @@ class Connection(asyncio.Protocol):
     def _clear(self) -> None:
         self._url = b""
         self._headers: list[tuple[bytes, bytes]] = []
-        self._dropped = _OF_CONNECTION
+        self._dropped = _OF_CONNECTION if self._host.tokens is None else _OF_CONNECTION_AND_CLIENT
         self._body: list[bytes] = []
         self._size = 0
 
@@ -229,8 +237,17 @@ class Connection(asyncio.Protocol):
         size = len(self._url) + sum([len(name) + len(value) for name, value in self._headers])
         if len(self._headers) > self._limits.headers_max or size > self._limits.header_bytes_max:
             self._refuse_head()
+        elif not self._is_known():
+            self._refuse(401, "no token that is known here", "send Authorization: Bearer", extra=_WHO)
         elif self._wants_continue:
             self._continue()
+
+    def _is_known(self) -> bool:
+        """Whether the client may send what comes; decided by the head, before a byte of the body is kept."""
+        tokens = self._host.tokens
+        if tokens is None or tokens.has(tuple(self._headers)):
+            return True
+        return self._parser.get_method() in (b"GET", b"HEAD") and self._url.partition(b"?")[0] in _OPEN_PAGES
 
     def _continue(self) -> None:
         """Ask for the body that the client holds back, after the answers to what came before."""
@@ -371,5 +388,7 @@ class Connection(asyncio.Protocol):
                 self._is_reading = True
                 self._transport.resume_reading()
             self._loop.call_later(_LINGER_SECONDS, self._transport.abort)
+        elif self._began_at is not None:  # TLS can't be closed by half, and the rest of a request still comes
+            self._loop.call_later(_LINGER_SECONDS, self._transport.close)
         else:
             self._transport.close()

@@ -11,6 +11,7 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -25,12 +26,15 @@ from forebay.relay.intake import Intake
 from forebay.relay.protocol import Connection, Reply
 from forebay.relay.settings import RelaySettings
 from forebay.relay.status import status_of
+from forebay.relay.tls import server_context
+from forebay.relay.tokens import Tokens
 
 __all__ = ["Relay"]
 
 logger: Final = logging.getLogger("forebay.relay")
 _RELAYED: Final = frozenset((b"POST", b"PUT", b"PATCH", b"DELETE"))
 _LOOK_SECONDS: Final = 1.0
+_HANDSHAKE_SECONDS: Final = 10.0
 _TEXT: Final = "text/plain; charset=utf-8"
 _ALLOW: Final = "allow: POST, PUT, PATCH, DELETE, GET\r\n"
 
@@ -46,6 +50,8 @@ class Relay:
         controls: Sequence[QueueControl] = (),
     ) -> None:
         self.limits = settings.limits
+        self.tokens = None if settings.token_file is None else Tokens(Path(settings.token_file))
+        self._tls = server_context(settings)
         self.pending_bytes = 0
         self.deliveries = deliveries
         self.requests: Counter[int] = Counter()
@@ -67,7 +73,10 @@ class Relay:
         for control in self._controls:
             await control.start()
         loop = asyncio.get_running_loop()
-        self._server = await loop.create_server(lambda: Connection(self), sock=sock)
+        handshake = None if self._tls is None else _HANDSHAKE_SECONDS
+        self._server = await loop.create_server(
+            lambda: Connection(self), sock=sock, ssl=self._tls, ssl_handshake_timeout=handshake
+        )
         self._looking = loop.call_later(_LOOK_SECONDS, self._look)
 
     async def stop(self) -> None:
@@ -179,9 +188,11 @@ class Relay:
         return exposition(self.deliveries, prefix) + "\n".join(own) + "\n"
 
     def _look(self) -> None:
-        """Cut off clients that take too long."""
+        """Cut off clients that take too long; read tokens again that were changed."""
         loop = asyncio.get_running_loop()
         self._looking = loop.call_later(_LOOK_SECONDS, self._look)
         now = loop.time()
+        if self.tokens is not None:
+            self.tokens.look()
         for connection in list(self._connections):
             connection.look(now)

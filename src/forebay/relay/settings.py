@@ -54,7 +54,13 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     to: Annotated[str, msgspec.Meta(extra={"secret": True})] = ""
     """The addresses of destinations, separated by spaces; every request goes to each of them."""
     insecure: bool = False
-    """Listen beyond loopback: everybody who reaches the port can send, and can fill the disk."""
+    """Listen beyond loopback without tokens: whoever reaches the port can send, and can fill the disk."""
+    tls_cert: _Path | None = None
+    """The certificate of the relay's own port and its chain, PEM; none for plain HTTP."""
+    tls_key: _Path | None = None
+    """Its private key, PEM, where the certificate's file doesn't hold it."""
+    token_file: _Path | None = None
+    """Tokens, one a line, of which clients show one: `Authorization: Bearer`, which then isn't sent on."""
     send_seconds: _Seconds = 30.0
     """How long a destination may take to answer a request."""
     ca_file: _Path | None = None
@@ -70,13 +76,24 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """The prefix of metrics; `metrics_governor` gives the names of metrics-governor."""
     limits: RelayLimits = RelayLimits()
 
+    def __post_init__(self) -> None:
+        """Refuse a key without a certificate."""
+        if self.tls_key is not None and self.tls_cert is None:
+            raise Misconfigured("tls_key is given without tls_cert", hint="give both", key="tls_key")
 
-def check_exposure(settings: RelaySettings) -> None:
-    """Refuse to listen beyond this machine unless that is said."""
+
+def check_exposure(settings: RelaySettings) -> str | None:
+    """Refuse to listen beyond this machine without tokens unless that is said; a warning, if one is due."""
     host, _ = split_listen(settings.listen)
-    if settings.insecure or is_loopback(host):
-        return
-    raise Misconfigured(
-        f"relay.listen is {settings.listen}, open to other machines, and a relay knows no keys",
-        hint="listen on 127.0.0.1, or say --insecure where the network keeps strangers out",
-    )
+    if is_loopback(host):
+        return None
+    if settings.token_file is None and not settings.insecure:
+        raise Misconfigured(
+            f"relay.listen is {settings.listen}, open to other machines, and anyone could send",
+            hint="give --token-file, listen on 127.0.0.1, or say --insecure where strangers are kept out",
+        )
+    if settings.token_file is None:
+        return f"whoever reaches {settings.listen} can send, and can fill the disk: there is no --token-file"
+    if settings.tls_cert is None:
+        return f"clients of {settings.listen} send their tokens in the clear: there is no --tls-cert"
+    return None

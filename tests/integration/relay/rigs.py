@@ -2,8 +2,10 @@
 
 import asyncio
 import socket
+import ssl
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
+from pathlib import Path
 from typing import Any, Self
 
 from forebay.deliver.dead_letters import DeadLetters
@@ -51,7 +53,7 @@ class Recorder:
 class RelayRig:
     """A relay, its queues' backings, and where it listens."""
 
-    def __init__(self, count: int, limits: RelayLimits, settings: SendQueueSettings) -> None:
+    def __init__(self, count: int, relay: RelaySettings, settings: SendQueueSettings) -> None:
         clock = SystemClock()
         found = sizes(settings, memory_limit=None, disk_bytes=None)
         self.destinations = [Recorder(f"recorder-{number}") for number in range(count)]
@@ -67,7 +69,7 @@ class RelayRig:
             )
             for backing, destination in zip(self.backings, self.destinations, strict=True)
         ]
-        self.relay = Relay(RelaySettings(limits=limits), settings, self.deliveries)
+        self.relay = Relay(relay, settings, self.deliveries)
         self.port = 0
 
     @property
@@ -79,8 +81,8 @@ class RelayRig:
         self.port = sock.getsockname()[1]
         await self.relay.start(sock)
 
-    async def client(self) -> "RawClient":
-        return RawClient(*await asyncio.open_connection("127.0.0.1", self.port))
+    async def client(self, tls: ssl.SSLContext | None = None) -> "RawClient":
+        return RawClient(*await asyncio.open_connection("127.0.0.1", self.port, ssl=tls))
 
 
 class RawClient:
@@ -128,9 +130,16 @@ def post(body: bytes = b"x", path: str = "/push", *headers: str, method: str = "
 
 @asynccontextmanager
 async def a_relay(
-    *, count: int = 1, limits: RelayLimits | None = None, **settings: Any
+    *,
+    count: int = 1,
+    limits: RelayLimits | None = None,
+    tls_cert: str | None = None,
+    token_file: Path | None = None,
+    **settings: Any,
 ) -> AsyncIterator[RelayRig]:
-    rig = RelayRig(count, limits or RelayLimits(), SendQueueSettings(**settings).resolve())
+    tokens = None if token_file is None else str(token_file)
+    relay = RelaySettings(limits=limits or RelayLimits(), tls_cert=tls_cert, token_file=tokens)
+    rig = RelayRig(count, relay, SendQueueSettings(**settings).resolve())
     await rig.start()
     try:
         yield rig

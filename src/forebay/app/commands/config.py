@@ -1,7 +1,8 @@
 """`forebay config show` and `forebay config check`."""
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from pathlib import Path
 
 from rich.box import SIMPLE_HEAD
 from rich.console import Console
@@ -18,9 +19,11 @@ from forebay.app.configuring import (
     read_from,
 )
 from forebay.app.configuring.flags import FLAGS
-from forebay.app.configuring.reading import Row
+from forebay.app.configuring.reading import DEFAULT, Row
 from forebay.app.relay_settings import read_relay, relay_rows
-from forebay.model import Rejected
+from forebay.model import Misconfigured, Rejected
+from forebay.relay.tls import server_context
+from forebay.relay.tokens import read_tokens
 
 __all__ = ["check", "declare_check", "declare_show", "show"]
 
@@ -86,8 +89,22 @@ def _server_faults(arguments: argparse.Namespace) -> list[Fault]:
 
 
 def _relay_faults(arguments: argparse.Namespace) -> list[Fault]:
-    _, _, faults = read_relay(arguments)
-    return faults
+    config, origins, faults = read_relay(arguments)
+    if config is None:
+        return faults
+    checks: tuple[Callable[[], object], ...] = (
+        lambda: server_context(config.relay),
+        lambda: config.relay.token_file and read_tokens(Path(config.relay.token_file)),
+    )
+    found = []
+    for check_file in checks:
+        try:
+            check_file()
+        except Misconfigured as error:
+            path = f"relay.{error.key}"
+            source = origins.get(path, DEFAULT)
+            found.append(Fault(key=path, source=source, message=error.message, hint=error.hint))
+    return found
 
 
 def _table(rows: Sequence[Row]) -> Table:

@@ -36,8 +36,10 @@ def declare_relay(parser: argparse.ArgumentParser) -> None:
 def relay(arguments: argparse.Namespace) -> int:
     """Relay until a signal; the address is printed when the port is open."""
     config = load_relay(arguments)
-    check_exposure(config.relay)
+    warning = check_exposure(config.relay)
     set_up_logs(config.logging.format, config.logging.level)
+    if warning is not None:
+        logger.warning(warning)
     sys.setswitchinterval(_SWITCH_SECONDS)
     import uvloop  # noqa: PLC0415 - other commands don't need it
 
@@ -55,7 +57,8 @@ async def _relay(config: RelayConfig) -> None:
     raise_files_limit(config.relay.limits.connections_max)
     sock = listen(config.relay.listen)
     host, port = sock.getsockname()[:2]
-    address = f"http://[{host}]:{port}" if ":" in host else f"http://{host}:{port}"
+    scheme = "http" if config.relay.tls_cert is None else "https"
+    address = f"{scheme}://[{host}]:{port}" if ":" in host else f"{scheme}://{host}:{port}"
     try:
         opened = await open_relay(config)
     except BaseException:

@@ -3,20 +3,61 @@
 import argparse
 import asyncio
 from collections.abc import Sequence
+from http import HTTPStatus
+from pathlib import Path
 from time import monotonic
 from typing import Final
 
 import msgspec
 
 from forebay.app.commands.output import age_text, print_json, print_table
+from forebay.deliver.http.tls import client_context
+from forebay.deliver.settings import TlsSettings
 from forebay.model import Unavailable
 from forebay.relay.status import DestinationStatus
+from forebay.relay.tokens import read_tokens
 
-__all__ = ["RelayRow", "RelayWatch", "declare_status", "show_status"]
+__all__ = [
+    "RelayAccess", "RelayRow", "RelayWatch", "access_of", "declare_access", "declare_status", "show_status",
+]  # fmt: skip
 
 _URL: Final = "http://127.0.0.1:9009"
 _PATIENCE_SECONDS: Final = 2.0
 _STATUS: Final = msgspec.json.Decoder(list[DestinationStatus])
+
+
+class RelayAccess(msgspec.Struct, frozen=True, kw_only=True):
+    """How a relay knows us, and we know it."""
+
+    token_file: str | None = None
+    ca_file: str | None = None
+
+    def headers(self) -> dict[str, str]:
+        """The headers of a request."""
+        if self.token_file is None:
+            return {}
+        return {"Authorization": f"Bearer {read_tokens(Path(self.token_file))[0].decode()}"}
+
+
+def declare_access(parser: argparse.ArgumentParser, prefix: str = "--") -> None:
+    """The arguments that say it."""
+    parser.add_argument(
+        f"{prefix}token-file",
+        dest="relay_token_file",
+        metavar="FILE",
+        help="the relay's tokens, the first is shown",
+    )
+    parser.add_argument(
+        f"{prefix}ca-file",
+        dest="relay_ca_file",
+        metavar="FILE",
+        help="trust these, not the system's certificates",
+    )
+
+
+def access_of(arguments: argparse.Namespace) -> RelayAccess:
+    """What was said of it."""
+    return RelayAccess(token_file=arguments.relay_token_file, ca_file=arguments.relay_ca_file)
 
 
 class RelayRow(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +82,9 @@ class RelayRow(msgspec.Struct, frozen=True, kw_only=True):
 class RelayWatch:
     """Looks at relays again and again."""
 
-    def __init__(self, urls: Sequence[str]) -> None:
+    def __init__(self, urls: Sequence[str], access: RelayAccess | None = None) -> None:
         self._urls = urls
+        self._access = access or RelayAccess()
         self._before: dict[tuple[str, str], tuple[float, DestinationStatus]] = {}
         self.rows: list[RelayRow] = []
 
@@ -50,7 +92,7 @@ class RelayWatch:
         """Ask all relays; Unavailable where one doesn't answer."""
         found: list[RelayRow] = []
         for url in self._urls:
-            found += [self._row(url, status) for status in await _ask(url)]
+            found += [self._row(url, status) for status in await _ask(url, self._access)]
         self.rows = found
 
     def _row(self, url: str, status: DestinationStatus) -> RelayRow:
@@ -66,28 +108,36 @@ class RelayWatch:
         )
 
 
-async def _ask(url: str) -> list[DestinationStatus]:
+async def _ask(url: str, access: RelayAccess) -> list[DestinationStatus]:
     import aiohttp  # noqa: PLC0415 - it takes as long to load as the rest
 
     try:
         timeout = aiohttp.ClientTimeout(total=_PATIENCE_SECONDS)
-        async with aiohttp.ClientSession(timeout=timeout) as session, session.get(f"{url}/status") as answer:
+        tls = True if access.ca_file is None else client_context(TlsSettings(ca_file=access.ca_file))
+        async with (
+            aiohttp.ClientSession(timeout=timeout, headers=access.headers()) as session,
+            session.get(f"{url.rstrip('/')}/status", ssl=tls) as answer,
+        ):
             answer.raise_for_status()
             return _STATUS.decode(await answer.read())
     except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
         text = f"no relay answers at {url}: {str(error) or type(error).__name__}"
-        raise Unavailable(text, hint="name its address, like http://127.0.0.1:9009") from None
+        hint = "name its address, like http://127.0.0.1:9009"
+        if isinstance(error, aiohttp.ClientResponseError) and error.status == HTTPStatus.UNAUTHORIZED:
+            hint = "name its tokens with --token-file"
+        raise Unavailable(text, hint=hint) from None
 
 
 def declare_status(parser: argparse.ArgumentParser) -> None:
     """The arguments of `forebay relay status`."""
     parser.add_argument("--relay", metavar="URL", default=_URL, help="the relay (default: %(default)s)")
+    declare_access(parser)
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
 def show_status(arguments: argparse.Namespace) -> int:
     """Print the queues of a running relay."""
-    found = asyncio.run(_ask(arguments.relay))
+    found = asyncio.run(_ask(arguments.relay, access_of(arguments)))
     if arguments.json:
         print_json(found)
         return 0

@@ -24,7 +24,7 @@ from forebay.app.commands.arguments import duration
 from forebay.app.commands.opened import declare_store, on_store
 from forebay.app.commands.output import age_text, console, print_json, time_text
 from forebay.app.commands.pace import CELLS, Pace, QueuePace, oldest_by_queue, sparkline
-from forebay.app.commands.relay_status import RelayRow, RelayWatch
+from forebay.app.commands.relay_status import RelayRow, RelayWatch, access_of, declare_access
 from forebay.model import Rejected, Unavailable, UnknownQueue, cancel
 from forebay.store.seam import Store
 
@@ -51,6 +51,7 @@ def declare_top(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--relay", metavar="URL", action="append", default=[], help="show this relay, too; may be repeated"
     )
+    declare_access(parser, "--relay-")
     parser.add_argument("--once", action="store_true", help="look twice, an interval apart, print, and end")
 
 
@@ -59,7 +60,7 @@ async def top(store: Store, arguments: argparse.Namespace) -> int:
     """Show queues until `q`, or once."""
     if arguments.interval < INTERVAL_SECONDS_MIN:
         raise Rejected(f"--interval is {arguments.interval}s", hint=f"give {INTERVAL_SECONDS_MIN}s or more")
-    watch = _Watch(store, arguments.interval, RelayWatch(arguments.relay))
+    watch = _Watch(store, arguments.interval, RelayWatch(arguments.relay, access_of(arguments)))
     if arguments.json or arguments.once or not (sys.stdin.isatty() and sys.stdout.isatty()):
         await watch.look()
         await asyncio.sleep(arguments.interval)

@@ -65,7 +65,7 @@ def _row(setting: Setting, settings: Any, prefix: str, origins: Mapping[str, str
     for name in setting.path.split("."):
         value = getattr(value, name)
     text, key = shown(setting, value), f"{prefix}{setting.path}"
-    is_hidden = setting.is_secret and value is not None
+    is_hidden = setting.is_secret and bool(value)
     safe = text if is_hidden or isinstance(value, str) else value
     return Row(key=key, value=safe, text=text, source=origins.get(key, DEFAULT))
 

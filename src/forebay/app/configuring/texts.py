@@ -99,7 +99,7 @@ def shown(setting: Setting, value: Any) -> str:
     """Write a value so that `parse` reads it again, but without secrets."""
     if value is None:
         return "none"
-    if setting.is_secret:
+    if setting.is_secret and value:
         return HIDDEN
     if setting.kind == "size":
         return format_bytes(value)
