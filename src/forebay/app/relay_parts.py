@@ -67,6 +67,7 @@ def _destination(relay: RelaySettings, queue: SendQueueSettings, url: str) -> De
         timeout_seconds=relay.send_seconds,
         concurrency=_sends_max(queue),
         allow_private=True,
+        retry_auth=relay.retry_auth,
     )
 
 

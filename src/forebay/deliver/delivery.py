@@ -28,7 +28,6 @@ from forebay.deliver.dead_letters import DeadLetter
 from forebay.deliver.delivery_counts import DeliveryCounts
 from forebay.deliver.entry import Entry, Part
 from forebay.deliver.entry_data import decode_request, encode_request, id_of
-from forebay.deliver.failure import counts_for_breaker
 from forebay.deliver.gate import Gate
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.scale import Load, Scale, ScaleRule, next_scale
@@ -345,9 +344,7 @@ class Delivery:
         )
 
     def _totals(self) -> tuple[int, int, float]:
-        failures = self.counts.failures
-        failed = sum(failures[kind] for kind in ErrorClass if counts_for_breaker(Outcome(error_class=kind)))
-        return self.counts.attempts, failed, self.counts.latency_sum
+        return self.counts.attempts, self.counts.troubled, self.counts.latency_sum
 
     @property
     def workers(self) -> int:

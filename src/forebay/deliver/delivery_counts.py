@@ -6,6 +6,7 @@ from bisect import bisect_left
 from collections import Counter
 from typing import Final
 
+from forebay.deliver.failure import counts_for_breaker
 from forebay.deliver.values import Outcome
 
 __all__ = ["LATENCY_BOUNDS", "DeliveryCounts"]
@@ -26,6 +27,8 @@ class DeliveryCounts:
         """Attempts that failed, by error class."""
         self.buried: Counter[str] = Counter()
         """Dead letters, by error class."""
+        self.troubled = 0
+        """Attempts that failed for a reason that lies with the destination."""
         self.splits = 0
         self.latency_buckets = [0] * (len(LATENCY_BOUNDS) + 1)
         self.latency_sum = 0.0
@@ -48,3 +51,4 @@ class DeliveryCounts:
             self.backoff_seconds = 0.0
         else:
             self.failures[outcome.error_class.value] += 1
+            self.troubled += counts_for_breaker(outcome)

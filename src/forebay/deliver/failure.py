@@ -1,18 +1,21 @@
 """Failures by class: from the status of an answer or the type of an exception, never from a text.
 
-===================== ============== =========
+===================== ============== ================================
 answer                class          retried
-===================== ============== =========
+===================== ============== ================================
 2xx                   delivered
 408                   timeout        yes
 425, 429              rate_limit     yes
 5xx                   server_error   yes
-401, 403, 407         auth           no
+401, 403, 407         auth           yes, unless `retry_auth` is off
 413                   too_large      no: split
 other 4xx, 3xx, 1xx   client_error   no
 none in time          timeout        yes
 none                  network        yes
-===================== ============== =========
+===================== ============== ================================
+
+What is retried says that the destination is in trouble, and opens the breaker. A credential that was rotated
+is such a trouble: it is wrong for every request, and somebody will correct it.
 
 A redirect is a client_error: it is never followed, since a signed or authenticated request would go to a
 place that nobody configured.
@@ -25,12 +28,11 @@ from typing import Final
 
 from forebay.deliver.values import ANSWER_BYTES_KEPT, ErrorClass, Outcome
 
-__all__ = ["counts_for_breaker", "failed", "of_status"]
+__all__ = ["AUTH_STATUSES", "counts_for_breaker", "failed", "of_status"]
 
+AUTH_STATUSES: Final = frozenset((401, 403, 407))
 _OF_STATUS: Final = {
-    401: ErrorClass.AUTH,
-    403: ErrorClass.AUTH,
-    407: ErrorClass.AUTH,
+    **dict.fromkeys(AUTH_STATUSES, ErrorClass.AUTH),
     408: ErrorClass.TIMEOUT,
     413: ErrorClass.TOO_LARGE,
     425: ErrorClass.RATE_LIMIT,
@@ -43,7 +45,9 @@ _SUCCESS: Final = range(200, 300)
 _SERVER_ERROR: Final = 500
 
 
-def of_status(status: int, *, answer: bytes = b"", retry_after_seconds: float | None = None) -> Outcome:
+def of_status(
+    status: int, *, answer: bytes = b"", retry_after_seconds: float | None = None, retries_auth: bool = True
+) -> Outcome:
     """The outcome of an answer."""
     answer = answer[:ANSWER_BYTES_KEPT]
     if status in _SUCCESS:
@@ -52,7 +56,7 @@ def of_status(status: int, *, answer: bytes = b"", retry_after_seconds: float | 
     return Outcome(
         status,
         error_class=kind,
-        is_retried=kind in _RETRIED,
+        is_retried=kind in _RETRIED or (retries_auth and kind is ErrorClass.AUTH),
         retry_after_seconds=retry_after_seconds,
         answer=answer,
         reason=f"the destination answered {status} {_phrase(status)}".rstrip(),
@@ -67,7 +71,7 @@ def failed(error: BaseException, reason: str | None = None) -> Outcome:
 
 def counts_for_breaker(outcome: Outcome) -> bool:
     """Whether it says that the destination is in trouble; what it refuses (4xx) says nothing of the kind."""
-    return outcome.error_class in _RETRIED
+    return outcome.is_retried
 
 
 def _class_of_status(status: int) -> ErrorClass:

@@ -6,7 +6,8 @@ The queue itself is the buffer: what waits, waits there. Attempts, pauses and de
 outcome                               the messages of the request
 ====================================  =======================================================================
 delivered                             are done
-retried (5xx, 408, 425, 429, none)    come back after a pause, an attempt more; after `retries_max` dead
+retried (5xx, 408, 425, 429, none,    come back after a pause, an attempt more; after `retries_max` dead
+401, 403 and 407 with `retry_auth`)
 413, 400, 422 for several             are sent again as two halves, so that the one at fault is found
 413 for one                           is sent as two halves of its body, where it can be split; else dead
 other                                 are dead letters: the status and the start of the answer are the reason

@@ -106,6 +106,8 @@ class DestinationSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Connect to private, loopback and other addresses that aren't public."""
     allowed_networks: tuple[str, ...] = ()
     """Networks such as 10.1.0.0/16 that may be connected to although they aren't public."""
+    retry_auth: bool = True
+    """Answers 401, 403 and 407 are an outage, and tried again; otherwise they make dead letters."""
     disable_after_seconds: Annotated[float, msgspec.Meta(ge=1.0, le=31_536_000.0)] | None = None
     """Stop by itself after failing for so long, until it is resumed; none for never."""
     auth: AuthSettings = AuthSettings()

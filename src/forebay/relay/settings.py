@@ -63,6 +63,8 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     """Tokens, one a line, of which clients show one: `Authorization: Bearer`, which then isn't sent on."""
     send_seconds: _Seconds = 30.0
     """How long a destination may take to answer a request."""
+    retry_auth: bool = True
+    """Answers 401, 403 and 407 are an outage, and tried again; otherwise they make dead letters."""
     ca_file: _Path | None = None
     """Certificates that are trusted for https destinations, in place of the system's."""
     cert_file: _Path | None = None

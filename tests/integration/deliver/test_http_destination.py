@@ -267,3 +267,15 @@ async def test_an_id_that_cannot_be_signed_is_refused(id: str) -> None:
     async with destination("http://127.0.0.1:1/", signing_secrets=(secret,)) as to:
         with pytest.raises(Rejected, match="webhook-id"):
             to.prepare(request(), id=id)
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+async def test_a_refused_credential_of_ours_may_become_good_and_one_of_the_request_not(status: int) -> None:
+    async with DestinationServer(answers(answer(status))) as server:
+        async with destination(server.url) as to:
+            assert (await deliver(to)).is_retried
+            assert not (await deliver(to, authorization="Bearer of-the-client")).is_retried
+        async with destination(server.url, auth=AuthSettings(bearer="ours")) as to:
+            assert (await deliver(to, authorization="Bearer of-the-client")).is_retried
+        async with destination(server.url, retry_auth=False) as to:
+            assert not (await deliver(to)).is_retried

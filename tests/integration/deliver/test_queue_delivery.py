@@ -341,3 +341,38 @@ async def test_a_message_whose_lease_was_lost_is_not_sent_after_that() -> None:
             gate.set()
             await until(lambda: delivery.in_hand == 0, "nothing is in hand")
         assert delivery.counts.delivered >= 1
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_messages_wait_until_a_refused_credential_is_corrected(status: int) -> None:
+    async with opened() as store, DestinationServer(answers(answer(status, b"who are you"))) as server:
+        bodies = [b"%d" % number for number in range(50)]
+        await store.put_task("jobs", *bodies)
+        async with delivering(store, server) as delivery:
+            await until(lambda: delivery.admission.breaker.opened > 0, "the breaker opens")
+            assert delivery.last_failure.endswith("who are you")
+            server.behaviour = answers(answer(200))
+            await until_empty(store)
+        assert {*server.bodies} == {*bodies}
+        assert await store.dead_letters("jobs") == []
+        assert not delivery.counts.buried
+
+
+async def test_a_refused_credential_makes_dead_letters_where_that_is_asked_for() -> None:
+    async with opened() as store, DestinationServer(answers(answer(403, b"no"))) as server:
+        await store.put_task("jobs", b"a", b"b")
+        async with delivering(store, server, to={"retry_auth": False}) as delivery:
+            await until_empty(store)
+        letters = await store.dead_letters("jobs")
+        assert [letter.reason for letter in letters] == ["the destination answered 403 Forbidden: no"] * 2
+        assert delivery.counts.buried == {"auth": 2}
+        assert delivery.admission.breaker.opened == 0
+
+
+async def test_a_page_that_isnt_there_makes_dead_letters_at_once() -> None:
+    async with opened() as store, DestinationServer(answers(answer(404))) as server:
+        await store.put_task("jobs", b"a")
+        async with delivering(store, server):
+            await until_empty(store)
+        assert len(await store.dead_letters("jobs")) == 1
+        assert len(server.received) == 1

@@ -1,12 +1,14 @@
 """Whatever a destination does, it is classified and bounded, and everything arrives once it is well."""
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from forebay.deliver.queue_settings import BreakerSettings
-from tests.chaos.relay_parts import Mood, Sink
+from tests.chaos.relay_parts import Mood, Sink, make_body
 from tests.integration.relay.disk_rig import on_disk
+from tests.servers.destination import DestinationServer, answer, answers
 
 QUICK = BreakerSettings(reset_timeout=0.02)
 
@@ -28,7 +30,7 @@ async def test_everything_arrives_once_the_destination_is_well(
     async with Sink() as sink:
         sink.mood = mood
         url = f"http://127.0.0.1:{sink.port}/"
-        times = {"send_seconds": 0.3, "shutdown_seconds": 0.2} if mood == "silent" else {}
+        times: dict[str, Any] = {"send_seconds": 0.3, "shutdown_seconds": 0.2} if mood == "silent" else {}
         async with on_disk(tmp_path, url, circuit_breaker=QUICK, **times) as rig:
             assert await rig.push(*names) == [202] * 30
             await sink.until_attempts(8)
@@ -91,3 +93,45 @@ async def test_two_relays_dont_share_a_folder(tmp_path: Path) -> None:
             with pytest.raises(Exception, match="another process uses the queue folder"):
                 async with on_disk(tmp_path, url):
                     pass
+
+
+@pytest.mark.parametrize("status", [401, 403])
+async def test_a_refused_credential_is_an_outage_and_kills_nothing(tmp_path: Path, status: int) -> None:
+    async with (
+        DestinationServer(answers(answer(status))) as server,
+        on_disk(tmp_path, server.url, circuit_breaker=QUICK) as rig,
+    ):
+        names = [f"{number:04d}" for number in range(30)]
+        assert await rig.push(*names) == [202] * 30
+        (delivery,) = rig.relay.deliveries
+        while not delivery.admission.breaker.opened:
+            await delivery.queue._next_round()
+        assert (delivery.queue.dead_count, delivery.queue.size) == (0, 30)
+        server.behaviour = answers(answer(200))
+        while delivery.queue.size:
+            await delivery.queue._next_round()
+        assert {*server.bodies} == {make_body(name, 100) for name in names}
+        assert delivery.queue.dead_count == 0
+
+
+@pytest.mark.parametrize(
+    ("status", "settings", "headers"),
+    [
+        pytest.param(401, {"retry_auth": False}, {}, id="asked-for"),
+        pytest.param(401, {}, {"Authorization": "Bearer of-the-client"}, id="the-clients-own"),
+        pytest.param(404, {}, {}, id="not-found"),
+    ],
+)
+async def test_what_waiting_cant_mend_is_a_dead_letter(
+    tmp_path: Path, status: int, settings: dict[str, bool], headers: dict[str, str]
+) -> None:
+    async with (
+        DestinationServer(answers(answer(status))) as server,
+        on_disk(tmp_path, server.url, **settings) as rig,
+    ):
+        await rig.push("a", **headers)
+        (delivery,) = rig.relay.deliveries
+        while not delivery.queue.dead_count:
+            await delivery.queue._next_round()
+        assert len(server.received) == 1
+        assert delivery.admission.breaker.opened == 0

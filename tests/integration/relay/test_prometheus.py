@@ -5,15 +5,20 @@ import json
 import os
 import shutil
 import socket
+import struct
+import time
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, Self
 from urllib.parse import urlencode
 
+import cramjam
 import pytest
 
-from tests.chaos.relay_parts import RelayProcess
+from forebay.app.cli import main
+from tests.chaos.relay_parts import RelayProcess, connection
+from tests.unit.deliver.test_split import field as protobuf_field
 
 PROMETHEUS = shutil.which("prometheus")
 pytestmark = [pytest.mark.slow, pytest.mark.chaos, pytest.mark.timeout(400)]
@@ -185,3 +190,61 @@ async def _newest_or_none(prometheus: Prometheus) -> float:
 async def _has_all(prometheus: Prometheus, sent: dict[str, list[list[Any]]], end: float) -> bool:
     found = await prometheus.samples(end)
     return sum(map(len, found.values())) >= sum(map(len, sent.values()))
+
+
+def remote_write(at_ms: int, value: float) -> bytes:
+    """One sample of each series, as Prometheus sends it."""
+    sample = protobuf_field(2, struct.pack("<Bd", 1 << 3 | 1, value) + protobuf_field(2, at_ms))
+    series = b""
+    for number in range(SERIES):
+        labels = [("__name__", "trial_value"), ("number", str(number))]
+        texts = [protobuf_field(1, name.encode()) + protobuf_field(2, text.encode()) for name, text in labels]
+        series += protobuf_field(1, b"".join(protobuf_field(1, text) for text in texts) + sample)
+    body = bytes(cramjam.snappy.compress_raw(series))
+    lines = [
+        "POST /api/v1/write HTTP/1.1", "Host: relay", f"Content-Length: {len(body)}",
+        "Content-Encoding: snappy", "Content-Type: application/x-protobuf",
+        "X-Prometheus-Remote-Write-Version: 0.1.0",
+    ]  # fmt: skip
+    return "\r\n".join(lines).encode() + b"\r\n\r\n" + body
+
+
+async def dead_letters(folder: Path, capsys: pytest.CaptureFixture[str]) -> list[Any]:
+    assert await asyncio.to_thread(main, ["relay", "dead", "--data", str(folder), "--json"]) == 0
+    found: list[Any] = json.loads(capsys.readouterr().out)
+    return found
+
+
+async def test_a_repeated_remote_write_is_refused_becomes_a_dead_letter_and_nothing_is_missing(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    receiver = Prometheus(tmp_path / "receiver", "global: {}\n")
+    url = f"http://127.0.0.1:{receiver.port}/api/v1/write"
+    # Nothing is noted before the kill, so that all that was delivered is sent again.
+    flags = (
+        "--queue-meta-sync",
+        "1h",
+        "--queue-retry-interval",
+        "50ms",
+        "--queue-circuit-breaker-reset-timeout",
+        "300ms",
+    )
+    start = int(time.time()) - 10
+    async with running(receiver), RelayProcess(tmp_path / "queue", [url], *flags) as relay:
+        async with connection(relay.port) as (reader, writer):
+            for number in range(5):
+                writer.write(remote_write((start + number) * 1000, float(number)))
+                assert b" 202 " in await reader.readuntil(b"\r\n\r\n")
+        async with asyncio.timeout(60):
+            while sum(map(len, (await receiver.samples(start + 60)).values())) < 5 * SERIES:
+                await asyncio.to_thread(lambda: None)
+        before = await receiver.samples(start + 60)
+        await relay.kill()
+        await relay.start()
+        async with asyncio.timeout(60):
+            while len(letters := await dead_letters(tmp_path / "queue", capsys)) < 4:
+                pass
+        # The newest samples were the same again, and were taken; the older ones were refused, and are there.
+        assert await receiver.samples(start + 60) == before
+        assert [letter["status"] for letter in letters] == [400] * 4
+        assert "out of order" in letters[0]["answer"]

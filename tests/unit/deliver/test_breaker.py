@@ -68,8 +68,8 @@ def test_refused_requests_neither_open_it_nor_end_a_row_of_failures() -> None:
     ("status", "verdict"),
     [
         *((status, "success") for status in (200, 204)),
-        *((status, "neither") for status in (302, 400, 401, 404, 413)),
-        *((status, "failure") for status in (408, 425, 429, 500, 503)),
+        *((status, "neither") for status in (302, 400, 404, 413)),
+        *((status, "failure") for status in (401, 403, 408, 425, 429, 500, 503)),
     ],
 )
 def test_statuses_count_as_the_destination_being_well_or_not(status: int, verdict: str) -> None:

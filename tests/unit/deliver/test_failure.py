@@ -4,7 +4,7 @@ import ssl
 
 import pytest
 
-from forebay.deliver.failure import failed, of_status
+from forebay.deliver.failure import counts_for_breaker, failed, of_status
 from forebay.deliver.values import ANSWER_BYTES_KEPT, ErrorClass
 
 
@@ -22,10 +22,10 @@ def test_every_2xx_is_delivered(status: int) -> None:
         (301, ErrorClass.CLIENT_ERROR, False),
         (308, ErrorClass.CLIENT_ERROR, False),
         (400, ErrorClass.CLIENT_ERROR, False),
-        (401, ErrorClass.AUTH, False),
-        (403, ErrorClass.AUTH, False),
+        (401, ErrorClass.AUTH, True),
+        (403, ErrorClass.AUTH, True),
         (404, ErrorClass.CLIENT_ERROR, False),
-        (407, ErrorClass.AUTH, False),
+        (407, ErrorClass.AUTH, True),
         (408, ErrorClass.TIMEOUT, True),
         (413, ErrorClass.TOO_LARGE, False),
         (425, ErrorClass.RATE_LIMIT, True),
@@ -42,6 +42,14 @@ def test_a_status_has_its_class(status: int, kind: ErrorClass, is_retried: bool)
     assert (outcome.error_class, outcome.is_retried, outcome.status) == (kind, is_retried, status)
     assert outcome.retry_after_seconds == 3.0
     assert str(status) in outcome.reason
+
+
+@pytest.mark.parametrize("status", [401, 403, 407])
+def test_a_refused_credential_is_final_where_that_is_asked_for(status: int) -> None:
+    outcome = of_status(status, retries_auth=False)
+    assert (outcome.error_class, outcome.is_retried) == (ErrorClass.AUTH, False)
+    assert not counts_for_breaker(outcome)
+    assert not of_status(404, retries_auth=True).is_retried
 
 
 @pytest.mark.parametrize(

@@ -13,13 +13,13 @@ from collections.abc import Callable
 from typing import Final
 
 from forebay.deliver.backoff import retry_after_seconds
-from forebay.deliver.failure import failed, of_status
+from forebay.deliver.failure import AUTH_STATUSES, failed, of_status
 from forebay.deliver.http.connection import Answer, StaleError
 from forebay.deliver.http.pool import ConnectionPool
 from forebay.deliver.http.tls import client_context
 from forebay.deliver.settings import DestinationSettings
 from forebay.deliver.signature import SIGNATURE_HEADERS, signature_headers
-from forebay.deliver.values import Headers, Outcome, Prepared, Request
+from forebay.deliver.values import Headers, Outcome, Prepared, Request, header
 from forebay.model import Rejected
 
 __all__ = ["HttpDestination"]
@@ -46,6 +46,7 @@ _OF_CONNECTION: Final = frozenset(
     )
 )
 """Headers that are about a connection or its answers, and not passed on."""
+_AUTHORIZATION: Final = b"authorization"
 _METHOD: Final = re.compile(rb"[A-Z]{3,16}")
 _METHODS_REFUSED: Final = frozenset((b"HEAD", b"CONNECT", b"TRACE"))
 _TARGET: Final = re.compile(rb"/[\x21-\x7e\x80-\xff]*")
@@ -143,7 +144,18 @@ class HttpDestination:
             self._slots.release()
         asked = answer.retry_after
         pause = None if asked is None else retry_after_seconds(asked, self._wall())
-        return of_status(answer.status, answer=answer.body, retry_after_seconds=pause)
+        return of_status(
+            answer.status,
+            answer=answer.body,
+            retry_after_seconds=pause,
+            retries_auth=answer.status in AUTH_STATUSES and self._retries_auth(prepared.request),
+        )
+
+    def _retries_auth(self, request: Request) -> bool:
+        """Whether credentials may become good by waiting: those that a request brought itself don't."""
+        if not self._settings.retry_auth:
+            return False
+        return _AUTHORIZATION in self._left_out or header(request.headers, _AUTHORIZATION) is None
 
     async def close(self) -> None:
         """End all connections."""
