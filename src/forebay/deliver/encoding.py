@@ -18,7 +18,7 @@ from forebay.model.quantity import format_bytes
 
 __all__ = ["ENCODINGS", "decode", "encode"]
 
-ENCODINGS: Final = ("identity", "gzip", "snappy", "zstd")
+ENCODINGS: Final = ("identity", "gzip", "deflate", "snappy", "zstd")
 
 _GZIP_WINDOW: Final = 31
 _GZIP_LEVEL: Final = 6
@@ -38,6 +38,8 @@ def decode(encoding: str, body: bytes, bytes_max: int) -> bytes:
     try:
         if encoding == "gzip":
             return _gunzip(body, bytes_max)
+        if encoding == "deflate":
+            return _inflate(body, bytes_max)
         if encoding == "zstd":
             return _unzstd(body, bytes_max)
         return _unsnappy(body, bytes_max)
@@ -49,6 +51,8 @@ def encode(encoding: str, body: bytes) -> bytes:
     """Encode a whole body."""
     if encoding == "gzip":
         return gzip.compress(body, _GZIP_LEVEL, mtime=0)
+    if encoding == "deflate":
+        return zlib.compress(body, _GZIP_LEVEL)
     if encoding == "zstd":
         return zstandard.ZstdCompressor().compress(body)
     return bytes(cramjam.snappy.compress_raw(body)) if encoding == "snappy" else body
@@ -66,6 +70,16 @@ def _gunzip(body: bytes, bytes_max: int) -> bytes:
         if not body:
             return bytes(out)
     raise Rejected(f"the body has more than {_FRAMES_MAX:,} gzip members")
+
+
+def _inflate(body: bytes, bytes_max: int) -> bytes:
+    """Undo `deflate`, which in HTTP is the zlib format."""
+    inner = zlib.decompressobj()
+    out = inner.decompress(body, bytes_max + 1)
+    _fitting(out, bytes_max)
+    if not inner.eof or inner.unused_data:
+        raise Rejected("the body isn't deflate: it ends too early or too late")
+    return out
 
 
 def _unzstd(body: bytes, bytes_max: int) -> bytes:

@@ -7,7 +7,8 @@ protobuf (remote write, OTLP)     top-level records; in remote write 2.0 both ha
                                   symbols; in OTLP a lone resource by its scopes, a lone scope
                                   by its metrics, spans or log records
 NDJSON, JSON lines                lines
-JSON                              items of an array; also of the one array in an object (OTLP)
+JSON                              items of an array, or of the one array in an object; in OTLP
+                                  a lone resource and a lone scope as above
 ================================  ==========================================================
 
 Items keep their bytes and their order, and each is in one half. Both halves have the content encoding and
@@ -40,6 +41,11 @@ _LINES: Final = frozenset(
 _OTLP: Final = re.compile(rb".*/v1/(?:metrics|traces|logs)/?(?:\?.*)?")
 _OTLP_NESTED: Final = (2, 2)
 """Scopes of a resource, and metrics, spans or log records of a scope, are field 2 of either."""
+_OTLP_MEMBERS: Final = (
+    frozenset(("scopeMetrics", "scopeSpans", "scopeLogs")),
+    frozenset(("metrics", "spans", "logRecords")),
+)
+"""The same in JSON."""
 _BULK: Final = re.compile(rb".*/_bulk/?(?:\?.*)?")
 _SYMBOLS: Final = frozenset((4,))
 """The field of remote write 2.0 that time series refer to by number."""
@@ -80,7 +86,7 @@ def _halves(request: Request, body: bytes) -> tuple[bytes, bytes] | Unsplittable
     if media in _LINES:
         return _lines(request, body)
     if media == "application/json" or media.endswith("+json"):
-        return _json(body)
+        return _json(request, body)
     return Unsplittable(f"a body of type {media[:64]!r} has no parts" if media else "its body has no type")
 
 
@@ -103,14 +109,34 @@ def _lines(request: Request, body: bytes) -> tuple[bytes, bytes] | Unsplittable:
     return b"".join(lines[:middle]), b"".join(lines[middle:])
 
 
-def _json(body: bytes) -> tuple[bytes, bytes] | Unsplittable:
+def _json(request: Request, body: bytes) -> tuple[bytes, bytes] | Unsplittable:
     name, items = _items(body)
-    if len(items) < 2:  # noqa: PLR2004 - one for each half
+    parts = _divide(items, _OTLP_MEMBERS if _OTLP.fullmatch(request.target) else ())
+    if parts is None:
         return Unsplittable("it holds fewer than two items")
-    middle = _middle([len(item) for item in items])
     begin, end = (b"[", b"]") if name is None else (b"{" + name + b":[", b"]}")
-    first, second = (begin + b",".join(part) + end for part in (items[:middle], items[middle:]))
+    first, second = (begin + b",".join(part) + end for part in parts)
     return first, second
+
+
+def _divide(items: list[bytes], nested: tuple[frozenset[str], ...]) -> tuple[list[bytes], list[bytes]] | None:
+    """Items in two parts; one that is alone by the items of its member that `nested` names, and so on."""
+    if len(items) > 1:
+        middle = _middle([len(item) for item in items])
+        return items[:middle], items[middle:]
+    if not items or not nested:
+        return None
+    try:
+        members = msgspec.json.decode(items[0], type=dict[str, msgspec.Raw])
+        name = next((name for name in members if name in nested[0]), None)
+        inner = [] if name is None else msgspec.json.decode(members[name], type=list[msgspec.Raw])
+    except msgspec.DecodeError:
+        return None
+    parts = _divide([bytes(item) for item in inner], nested[1:])
+    if name is None or parts is None:
+        return None
+    first, second = ({**members, name: msgspec.Raw(b"[" + b",".join(part) + b"]")} for part in parts)
+    return [msgspec.json.encode(first)], [msgspec.json.encode(second)]
 
 
 def _items(body: bytes) -> tuple[bytes | None, list[bytes]]:

@@ -3,6 +3,7 @@
 import contextlib
 import gzip
 import json
+import zlib
 
 import cramjam
 import pytest
@@ -174,6 +175,39 @@ def test_an_export_in_json_is_divided_within_its_object() -> None:
     assert (first, second) == (b'{"resourceLogs":[{"a":1}]}', b'{"resourceLogs":[{"a":2}]}')
 
 
+@pytest.mark.parametrize(
+    ("path", "names"),
+    [
+        pytest.param(b"/v1/logs", ("resourceLogs", "scopeLogs", "logRecords"), id="logs"),
+        pytest.param(b"/v1/traces", ("resourceSpans", "scopeSpans", "spans"), id="traces"),
+        pytest.param(b"/v1/metrics", ("resourceMetrics", "scopeMetrics", "metrics"), id="metrics"),
+    ],
+)
+def test_an_export_of_one_scope_in_json_is_divided_between_its_records(
+    path: bytes, names: tuple[str, str, str]
+) -> None:
+    resources, scopes, records = names
+
+    def export(*items: object) -> dict[str, object]:
+        scope = {"scope": {"name": "s"}, records: list(items)}
+        return {resources: [{"resource": {"a": 1.50}, scopes: [scope], "schemaUrl": "u"}]}
+
+    first, second = map(
+        json.loads, halves_of(request(json.dumps(export(1, 2, 3)).encode(), JSON, target=path))
+    )
+    assert (first, second) == (export(1, 2), export(3))
+    assert "fewer than two items" in reason_of(request(json.dumps(export(1)).encode(), JSON, target=path))
+    elsewhere = request(json.dumps(export(1, 2)).encode(), JSON, target=b"/in")
+    assert "fewer than two items" in reason_of(elsewhere)
+
+
+@pytest.mark.parametrize(
+    "item", [b"1", b"{}", b'{"scopeLogs": 1}', b'{"scopeLogs": [1]}', b'{"scopeLogs": []}']
+)
+def test_an_export_in_json_that_isnt_one_is_not_split(item: bytes) -> None:
+    assert reason_of(request(b'{"resourceLogs":[' + item + b"]}", JSON, target=b"/v1/logs"))
+
+
 @pytest.mark.parametrize("body", [b"{}", b'{"a":[1,2],"b":1}', b'{"a":1}', b"17", b"[1,2", b"", b"\xff"])
 def test_other_json_is_not_split(body: bytes) -> None:
     assert reason_of(request(body, JSON))
@@ -208,9 +242,10 @@ def headers_of(encoding: str) -> Headers:
     [
         ("gzip", gzip.compress(b"abc" * 100)),
         ("zstd", zstandard.ZstdCompressor().compress(b"abc" * 100)),
+        ("deflate", zlib.compress(b"abc" * 100)),
         ("snappy", bytes(cramjam.snappy.compress_raw(b"abc" * 100))),
     ],
-    ids=["gzip", "zstd", "snappy"],
+    ids=["gzip", "zstd", "deflate", "snappy"],
 )
 def test_a_body_that_was_cut_short_is_not_taken_for_whole(encoding: str, whole: bytes) -> None:
     for size in range(len(whole)):
