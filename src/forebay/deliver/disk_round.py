@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
+from forebay.deliver.attempt_file import AttemptFile, Attempts
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
 from forebay.deliver.entry_store import Backing
@@ -39,6 +40,7 @@ class DiskRound:
 
     __slots__ = (
         "acks",
+        "attempts",
         "buried",
         "bytes_max",
         "count",
@@ -57,18 +59,21 @@ class DiskRound:
         *,
         count: int,
         bytes_max: int,
+        attempts: Attempts | None = None,
     ) -> None:
         self.pushes = pushes
         self.acks = acks
         self.letters = letters
         self.count = count
         self.bytes_max = bytes_max
+        self.attempts = attempts
+        """Attempts to be noted, if some are due."""
         self.records: Sequence[Record] = ()
         self.letter_error: ForebayError | None = None
         self.failure: Exception | None = None
         """Why acks or reads failed; acks are then to be tried again."""
 
-    def run(self, backing: Backing, dead: DeadLetters) -> None:
+    def run(self, backing: Backing, dead: DeadLetters, noted: AttemptFile | None = None) -> None:
         """Do it; raises nothing, since every pusher waits for its answer."""
         if self.letters:
             try:
@@ -89,6 +94,8 @@ class DiskRound:
             backing.tick()
         except Exception as error:  # noqa: BLE001 - as above
             self.failure = error
+        if noted is not None and self.attempts is not None:
+            noted.save(self.attempts)
 
     def _push(self, backing: Backing, pushes: Sequence[Push]) -> None:
         try:

@@ -19,6 +19,7 @@ from contextlib import suppress
 from queue import SimpleQueue
 from typing import Final, NoReturn
 
+from forebay.deliver.attempt_file import AttemptFile, Attempts
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.disk_round import DiskRound, Done, Push
 from forebay.deliver.entry import Entry
@@ -40,6 +41,8 @@ _TICK_SECONDS: Final = 0.1
 _IDLE_TICKS: Final = 5
 """Ticks after which a round is due although nothing was asked for."""
 _ACKS: Final = 256
+_NOTE_SECONDS: Final = 1.0
+"""How often attempts are noted at most."""
 
 
 class SendQueue:
@@ -54,6 +57,7 @@ class SendQueue:
         *,
         clock: Callable[[], int],
         disk_available: Callable[[], int] = lambda: 0,
+        noted: AttemptFile | None = None,
     ) -> None:
         self._backing = backing
         self.disk_available = disk_available
@@ -70,6 +74,11 @@ class SendQueue:
         self._unread, self._unread_bytes = backing.entry_count, backing.total_bytes
         self.room = Room(sizes.max_size, sizes.max_bytes, size=self._unread, bytes_held=self._unread_bytes)
         self._window = Window()
+        self._noted = noted
+        self._known_attempts = {} if noted is None else noted.load()
+        """Attempts of entries of the last run that aren't read yet."""
+        self._has_news = bool(self._known_attempts)
+        """Attempts have changed since they were noted."""
         self._pending: list[Push] = []
         self._acks: list[int] = []
         self._letters: list[tuple[bytes, Done]] = []
@@ -81,6 +90,7 @@ class SendQueue:
         self._wake_timer: asyncio.TimerHandle | None = None
         self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
         self._ticks = 0
+        self._noted_at = self._loop.time()
         self._is_closed = False
         self.pushed = self.disk_full = 0
         self._failover = MemoryFailover(
@@ -213,6 +223,7 @@ class SendQueue:
     def retry(self, entry: Entry, seconds: float) -> None:
         """An entry failed: it is taken again after a pause, with its place in line."""
         entry.attempts += 1
+        self._has_news = True
         self._window.delay(entry, self._loop.time() + seconds)
         self._set_wake_timer()
 
@@ -313,14 +324,29 @@ class SendQueue:
             count = 0
         elif not self._unread:
             room += sum(len(push.data) for push in self._pending)
-        self._round = DiskRound(self._pending, self._acks, self._letters, count=count, bytes_max=max(1, room))
+        self._round = DiskRound(
+            self._pending,
+            self._acks,
+            self._letters,
+            count=count,
+            bytes_max=max(1, room),
+            attempts=self._due_attempts(),
+        )
         self._pending, self._acks, self._letters = [], [], []
         self._rounds.put(self._round)
+
+    def _due_attempts(self) -> Attempts | None:
+        """Attempts that are to be noted now; None where there is nothing new, or it was just done."""
+        now = self._loop.time()
+        if self._noted is None or not self._has_news or now - self._noted_at < _NOTE_SECONDS:
+            return None
+        self._has_news, self._noted_at = False, now
+        return {**self._known_attempts, **self._window.attempts()}
 
     def _run(self) -> None:
         """The disk's thread."""
         while (round_ := self._rounds.get()) is not None:
-            round_.run(self._backing, self._dead)
+            round_.run(self._backing, self._dead, self._noted)
             with suppress(RuntimeError):  # the loop is closed: nobody waits any more
                 self._loop.call_soon_threadsafe(self._finish_round, round_)
 
@@ -336,8 +362,14 @@ class SendQueue:
         for record in round_.records:
             came_at = record.enqueued_at_us or self._clock()  # one of the formats doesn't know
             is_ordered = self._is_ordered(record.data)
-            self._window.add(Entry(record.sequence, came_at, record.data, is_ordered=is_ordered))
+            entry = Entry(record.sequence, came_at, record.data, is_ordered=is_ordered)
+            if self._known_attempts:
+                entry.attempts = self._known_attempts.pop(record.sequence, 0)
+            self._window.add(entry)
             self._unread_bytes -= len(record.data)
+        if self._known_attempts and round_.records:
+            last = round_.records[-1].sequence  # what came before it and wasn't read is settled
+            self._known_attempts = {one: n for one, n in self._known_attempts.items() if one > last}
         self._unread -= len(round_.records)
         if round_.count > 0 and not round_.records and round_.failure is None:
             self._forget_unreadable()
@@ -444,6 +476,8 @@ class SendQueue:
 
     def _close_files(self) -> None:
         self._thread.join()
+        if self._noted is not None and self._has_news:
+            self._noted.save({**self._known_attempts, **self._window.attempts()})
         for files in (self._backing, self._dead):
             try:
                 files.close()

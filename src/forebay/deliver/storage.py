@@ -3,6 +3,7 @@
 ::
 
     PATH/<name of the destination>/          the queue, a FastQueue
+    PATH/<name of the destination>/attempts  how often its entries have failed
     PATH/<name of the destination>/control   a socket, while a relay has it open
     PATH/<name of the destination>/dead/     its dead letters, another one
 """
@@ -23,6 +24,7 @@ from typing import Final
 
 import msgspec
 
+from forebay.deliver.attempt_file import AttemptFile
 from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE, DeadLetters, KeptLetter, letters_of
 from forebay.deliver.entry_store import Backing, BackingCounts, MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -114,7 +116,9 @@ async def open_send_queue(
         return SendQueue(MemoryBacking(clock), letters, settings, found, clock=clock)
     disk = RealDisk(folder, use="queue")
     backing, dead, found = await asyncio.to_thread(_open_both, disk, settings, limit, clock)
-    return SendQueue(backing, dead, settings, found, clock=clock, disk_available=disk.free_bytes)
+    # Numbers of the other format begin anew with each start, and would be taken for those of other entries.
+    noted = AttemptFile(disk) if settings.format == "native" else None
+    return SendQueue(backing, dead, settings, found, clock=clock, disk_available=disk.free_bytes, noted=noted)
 
 
 def _open_both(

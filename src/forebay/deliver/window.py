@@ -105,6 +105,14 @@ class Window:
         del self._all[entry.sequence]
         self.bytes_held -= entry.size
 
+    def attempts(self) -> dict[int, int]:
+        """Failed attempts of the entries that have some, volatile ones aside, by sequence number."""
+        return {
+            sequence: entry.attempts
+            for sequence, entry in self._all.items()
+            if entry.attempts and not entry.is_volatile
+        }
+
     def oldest(self) -> Entry | None:
         """The first in line, whatever its state."""
         return min(self._all.values(), default=None)

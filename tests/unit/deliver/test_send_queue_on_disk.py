@@ -5,6 +5,8 @@ import random
 
 import pytest
 
+from forebay.deliver import send_queue
+from forebay.deliver.attempt_file import ATTEMPTS, AttemptFile
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry_store import MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -23,7 +25,7 @@ def opened(disk: SimulatedDisk, settings: SendQueueSettings = SETTINGS) -> SendQ
     fast = FastQueue.open(disk, fast_settings(settings, memory_bytes=1 << 16), clock=CLOCK.now)
     found = sizes(settings, memory_limit=None, disk_bytes=None)
     letters = DeadLetters(MemoryBacking(CLOCK.now))
-    return SendQueue(FastBacking(fast), letters, settings, found, clock=CLOCK.now)
+    return SendQueue(FastBacking(fast), letters, settings, found, clock=CLOCK.now, noted=AttemptFile(disk))
 
 
 async def everything(queue: SendQueue) -> list[bytes]:
@@ -105,3 +107,67 @@ def test_the_folder_of_a_destination_is_readable_and_its_own() -> None:
     assert first != second
     assert "/" not in folder_name("https://../../etc/passwd")
     assert len(folder_name("http://" + "x" * 300)) < 100
+
+
+async def fail(queue: SendQueue, times: int) -> None:
+    """Fail the next entry so often."""
+    for _ in range(times):
+        queue.retry(await queue.take(), 0.0)
+
+
+async def test_attempts_survive_a_restart_also_of_entries_that_werent_read_again() -> None:
+    disk = SimulatedDisk()
+    small = SendQueueSettings(chunk_size=1 << 12, inmemory_blocks=4).resolve()
+    queue = opened(disk, small)
+    for number in range(10):
+        await queue.push(b"%d" % number)
+    await fail(queue, 3)
+    await queue.close()
+    queue = opened(disk, small)  # a run in which nothing fails keeps what it knows
+    await queue.close()
+    queue = opened(disk, small)
+    entries = []
+    while queue.size:
+        entries.append(await queue.take())
+        queue.done(entries[-1])
+    assert [entry.attempts for entry in entries] == [3] + [0] * 9
+    await queue.close()
+    queue = opened(disk, small)
+    await queue.push(b"new")
+    assert (await queue.take()).attempts == 0
+    await queue.close()
+    assert AttemptFile(disk).load() == {}
+
+
+async def test_attempts_are_noted_while_entries_fail_and_never_otherwise(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(send_queue, "_NOTE_SECONDS", 0.0)
+    disk = SimulatedDisk()
+    queue = opened(disk)
+    await queue.push(b"a")
+    await queue._next_round()
+    assert ATTEMPTS not in disk.list()
+    await fail(queue, 2)
+    await queue._next_round()
+    await queue._next_round()
+    assert AttemptFile(disk).load() == {0: 2}
+    crashed = opened(disk.after_crash())
+    assert (await crashed.take()).data == b"a"
+    await crashed.close()
+    await queue.close()
+
+
+@pytest.mark.parametrize("damage", [b"", b"\xff", b"\x81\x00"], ids=["empty", "garbage", "torn"])
+async def test_a_damaged_file_of_attempts_costs_only_the_attempts(damage: bytes) -> None:
+    disk = SimulatedDisk()
+    queue = opened(disk)
+    await queue.push(b"a")
+    await fail(queue, 2)
+    await queue.close()
+    disk.put(ATTEMPTS, damage)
+    queue = opened(disk)
+    entry = await queue.take()
+    assert (entry.data, entry.attempts) == (b"a", 0)
+    queue.release(entry)
+    await queue.close()
