@@ -15,7 +15,8 @@ other                                 are dead letters: the status and the start
 
 Invariants: while the breaker is open, or the destination is paused, nothing is taken, and what was taken goes
 back without an attempt. In an ordered queue the messages of a partition are sent one request after the
-other, and none past one that comes back. Leases are extended while a message is in hand.
+other, and none past one that comes back. Leases are extended while a message is in hand. No more messages
+are in hand than four times those of all requests that may be under way: a kill repeats no more than that.
 """
 
 from __future__ import annotations
@@ -55,6 +56,8 @@ _WAIT_SECONDS: Final = 30.0
 _AWAY_SECONDS: Final = 0.2
 _AWAY_SECONDS_MAX: Final = 5.0
 _TAKEN_MAX: Final = 10_000
+_IN_HAND_MAX: Final = 4
+"""Messages that are taken and not settled, as a multiple of those that may be under way."""
 _LAST_WRITE_SECONDS: Final = 2.0
 _LEASE_PART: Final = 3
 _REASON_KEPT: Final = 500
@@ -192,21 +195,30 @@ class QueueDelivery:
         while True:
             await self._resumed.wait()
             wait = self.admission.wait_seconds(self._loop.time())
-            if wait <= 0 and self._resumed.is_set() and len(self._lines) < self._limit():
+            is_free = len(self._lines) < self._limit() and self._room() > 0
+            if wait <= 0 and self._resumed.is_set() and is_free:
                 return
             await self._gate.wait(wait if wait > 0 else _WAIT_SECONDS)
 
     async def _take(self) -> list[Task]:
-        to = self.settings.destination
-        each = 1 if to.body == "message" else to.batch_messages_max
+        free = self._each() * max(1, self._limit() - len(self._lines))
         return await self._store.get_task(
             self.settings.queue,
-            min(_TAKEN_MAX, each * max(1, self._limit() - len(self._lines))),
+            max(1, min(_TAKEN_MAX, free, self._room())),
             group=self.settings.group,
             worker=self._worker,
             wait_seconds=_WAIT_SECONDS,
             visibility_seconds=self.settings.visibility_seconds,
         )
+
+    def _each(self) -> int:
+        """Messages in a request at most."""
+        to = self.settings.destination
+        return 1 if to.body == "message" else to.batch_messages_max
+
+    def _room(self) -> int:
+        """Messages that may be taken yet: while outcomes can't be written, what a kill repeats is bounded."""
+        return _IN_HAND_MAX * self._each() * self.settings.destination.concurrency - len(self._leased)
 
     def _limit(self) -> int:
         """Requests that may be under way: one while a breaker isn't closed, since that is the probe."""
@@ -370,6 +382,7 @@ class QueueDelivery:
     def _settled(self, ids: Iterable[int]) -> None:
         for id in ids:
             self._leased.pop(id, None)
+        self._gate.wake()
 
     async def _keep_leases(self) -> None:
         seconds = self.settings.visibility_seconds

@@ -376,3 +376,27 @@ async def test_a_page_that_isnt_there_makes_dead_letters_at_once() -> None:
             await until_empty(store)
         assert len(await store.dead_letters("jobs")) == 1
         assert len(server.received) == 1
+
+
+async def test_messages_in_hand_are_bounded_while_no_outcome_can_be_written(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async with opened() as store, DestinationServer() as server:
+        await store.put_task("jobs", *(b"%d" % number for number in range(500)))
+        gate, settle = asyncio.Event(), store.settle
+
+        async def held(**outcomes: Any) -> Any:
+            await gate.wait()
+            return await settle(**outcomes)
+
+        monkeypatch.setattr(store, "settle", held)
+        async with delivering(store, server, to={"concurrency": 4}) as delivery:
+            try:
+                await until(lambda: len(server.received) >= 16, "four times four are sent")
+                for _ in range(1_000):
+                    await asyncio.sleep(0)
+                assert (len(server.received), delivery.in_hand) == (16, 16)
+            finally:
+                gate.set()
+            await until_empty(store)
+        assert len(server.received) == 500

@@ -432,3 +432,19 @@ async def test_requests_without_a_queue_are_refused_while_the_breaker_is_open() 
             await rig.delivery.send_once(a_request(b"b"))
         assert rig.bodies == [b"a"]
         assert not await rig.delivery.send_now(a_request(b"c"))
+
+
+@pytest.mark.parametrize("jump_us", [10**15, -(10**15)], ids=["forward", "backward"])
+async def test_a_clock_that_jumps_holds_up_no_retry_and_makes_no_age_negative(jump_us: int) -> None:
+    async with a_delivery(retry_interval=0.001, circuit_breaker=BreakerSettings(reset_timeout=0.01)) as rig:
+        rig.clock.now += 10**15
+        rig.destination.answer = lambda _: of_status(503)
+        await rig.push(b"a", b"b", b"c")
+        await rig.destination.until(6)
+        rig.clock.now += jump_us
+        assert rig.queue.oldest_seconds() >= 0
+        rig.destination.answer = lambda _: OK
+        await rig.push(b"d")
+        await rig.empty()
+        assert {*rig.bodies} == {b"a", b"b", b"c", b"d"}
+        assert rig.queue.dead_count == 0

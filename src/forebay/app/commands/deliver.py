@@ -40,6 +40,9 @@ _FLAGS: Final = {
     "concurrency": ("destination.concurrency", "N", "requests that are under way at a time (default: 16)"),
     "rate": ("destination.requests_per_second", "N", "requests a second (default: no limit)"),
     "timeout": ("destination.timeout_seconds", "DURATION", "how long a request may take (default: 30s)"),
+    "visibility": (
+        "visibility_seconds", "DURATION", "how long messages of a dead process stay with it (default: 1m)",
+    ),
     "retries": ("retries_max", "N", "how often a message is tried again (default: for ever)"),
     "disable_after": (
         "destination.disable_after_seconds", "DURATION", "pause by itself after failing for so long",
