@@ -4,9 +4,13 @@ import argparse
 import asyncio
 from collections.abc import Sequence
 from http import HTTPStatus
+from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
 from typing import Final
+from urllib.error import HTTPError
+from urllib.request import HTTPSHandler, ProxyHandler, build_opener
+from urllib.request import Request as WebRequest
 
 import msgspec
 
@@ -23,6 +27,7 @@ __all__ = [
 
 _URL: Final = "http://127.0.0.1:9009"
 _PATIENCE_SECONDS: Final = 2.0
+_PAGE_BYTES_MAX: Final = 16 << 20
 _STATUS: Final = msgspec.json.Decoder(list[DestinationStatus])
 
 
@@ -109,23 +114,27 @@ class RelayWatch:
 
 
 async def _ask(url: str, access: RelayAccess) -> list[DestinationStatus]:
-    import aiohttp  # noqa: PLC0415 - it takes as long to load as the rest
-
     try:
-        timeout = aiohttp.ClientTimeout(total=_PATIENCE_SECONDS)
-        tls = True if access.ca_file is None else client_context(TlsSettings(ca_file=access.ca_file))
-        async with (
-            aiohttp.ClientSession(timeout=timeout, headers=access.headers()) as session,
-            session.get(f"{url.rstrip('/')}/status", ssl=tls) as answer,
-        ):
-            answer.raise_for_status()
-            return _STATUS.decode(await answer.read())
-    except (aiohttp.ClientError, TimeoutError, msgspec.MsgspecError, ValueError) as error:
-        text = f"no relay answers at {url}: {str(error) or type(error).__name__}"
+        return _STATUS.decode(await asyncio.to_thread(_fetch, f"{url.rstrip('/')}/status", access))
+    except (OSError, HTTPException, msgspec.MsgspecError, ValueError) as error:
         hint = "name its address, like http://127.0.0.1:9009"
-        if isinstance(error, aiohttp.ClientResponseError) and error.status == HTTPStatus.UNAUTHORIZED:
-            hint = "name its tokens with --token-file"
+        if isinstance(error, HTTPError):
+            error.close()
+            if error.code == HTTPStatus.UNAUTHORIZED:
+                hint = "name its tokens with --token-file"
+        text = f"no relay answers at {url}: {str(error) or type(error).__name__}"
         raise Unavailable(text, hint=hint) from None
+
+
+def _fetch(url: str, access: RelayAccess) -> bytes:
+    """Get a page, in a thread: its connection has ended when this returns, also one with TLS."""
+    if not url.startswith(("http://", "https://")):
+        raise ValueError("not a web address")
+    tls = None if access.ca_file is None else client_context(TlsSettings(ca_file=access.ca_file))
+    opener = build_opener(ProxyHandler({}), HTTPSHandler(context=tls))
+    with opener.open(WebRequest(url, headers=access.headers()), timeout=_PATIENCE_SECONDS) as answer:  # noqa: S310 - the address is looked at above
+        data: bytes = answer.read(_PAGE_BYTES_MAX)
+    return data
 
 
 def declare_status(parser: argparse.ArgumentParser) -> None:
