@@ -65,7 +65,7 @@ class ConfiguredTester:
 async def send_test(name: str, settings: DestinationSettings) -> DestinationTest:
     """Send a test request, signed and authenticated like others."""
     seconds = min(settings.timeout_seconds, _SECONDS_MAX)
-    destination = HttpDestination(msgspec.structs.replace(settings, timeout_seconds=seconds))
+    destination = HttpDestination(msgspec.structs.replace(settings, timeout_seconds=seconds), sends_id=True)
     message = msgspec.json.encode({"type": "forebay.test", "data": {"text": "a test from Forebay"}})
     body = {"message": message, "json": b"[" + message + b"]", "ndjson": message + b"\n"}[settings.body]
     kind = b"application/x-ndjson" if settings.body == "ndjson" else b"application/json"
