@@ -152,6 +152,14 @@ def test_a_misspelt_variable_is_said_with_the_nearest_one(tmp_path: Path, name: 
     assert name in str(caught.value)
 
 
+def test_a_variable_that_fits_two_entries_is_refused(tmp_path: Path) -> None:
+    entry = "{queue: q, destination: {url: 'https://x.example/'}}"
+    file = write(tmp_path, f"deliver:\n  audit-log: {entry}\n  audit_log: {entry}\n")
+    assert list(load_settings(file=file).deliveries) == ["audit-log", "audit_log"]
+    with pytest.raises(Misconfigured, match="it fits both"):
+        load_settings(file=file, environ={"FOREBAY_DELIVER_AUDIT_LOG_GROUP": "x"})
+
+
 def test_all_settings_are_shown_with_their_origin_and_without_secrets(tmp_path: Path) -> None:
     secret = {"FOREBAY_DELIVER_HOOKS_DESTINATION_AUTH_BEARER": "hunter2"}
     file = write(tmp_path, WHOLE.replace("X-Team: blue", "Authorization: hunter3"))

@@ -77,6 +77,11 @@ def _unknown_variable(name: str, known: Iterable[str]) -> Fault:
     return Fault(key="", source=source, message="there is no such setting", hint=hint)
 
 
+def _of_two(variable: str, one: str, other: str) -> Fault:
+    source = f"environment variable {variable[:_NAME_MAX]}"
+    return Fault(key="", source=source, message=f"it fits both {one} and {other}", hint="rename one of them")
+
+
 def entries_of_environment(
     environ: Mapping[str, str], section: str, schema: Schema, names: Iterable[str]
 ) -> tuple[dict[str, dict[str, Given]], list[Fault]]:
@@ -86,7 +91,11 @@ def entries_of_environment(
     file; otherwise of a new entry `audit_log`. The longest setting that fits the end of a variable is meant.
     """
     start = f"{variable_of(section)}_"
-    known = {_as_variable(name): name for name in names}
+    known: dict[str, str] = {}
+    twins: dict[str, str] = {}
+    for name in names:
+        if (first := known.setdefault(_as_variable(name), name)) != name:
+            twins[first] = name
     ends = {_as_variable(path): path for path in sorted(schema.settings, key=len)}
     found: dict[str, dict[str, Given]] = {}
     faults = []
@@ -99,6 +108,8 @@ def entries_of_environment(
             faults.append(_unknown_variable(variable, _variables_like(start, said, known, ends)))
         elif text:
             name, path = split
+            if name in twins:
+                faults.append(_of_two(variable, f"{section}.{name}", f"{section}.{twins[name]}"))
             found.setdefault(name, {})[path] = Given(text, variable)
     return found, faults
 
