@@ -272,8 +272,10 @@ async def marks_that_are_dropped(patch: pytest.MonkeyPatch) -> None:
 
 
 async def attempts_that_begin_anew(patch: pytest.MonkeyPatch) -> None:
-    def defer(offsets: Any, due_at: int, _: int, previous: int | None) -> tuple[Deferral, ...]:
-        return tuple(Deferral(o, due_at, 0, previous) for o in offsets)
+    def defer(
+        offsets: Any, due_at: int, _: int, previous: int | None, reason: str = ""
+    ) -> tuple[Deferral, ...]:
+        return tuple(Deferral(o, due_at, 0, previous, 1, reason) for o in offsets)
 
     patch.setattr(settling, "defer", defer)
 
