@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 from forebay.model import Misconfigured
 from forebay.warm.seam import EpochLost, WarmAway
-from forebay.warm.valkey.scripts import load
+from forebay.warm.valkey.script import Script
 
 logger: Final = logging.getLogger("forebay.warm")
 _CONNECTIONS_MAX: Final = 64
@@ -114,9 +114,8 @@ class Server:
                 found: dict[str, Any] = await self._client.info()
                 return found
 
-    async def run(self, name: str, key: str, *arguments: Argument) -> Any:
+    async def run(self, script: Script, key: str, *arguments: Argument) -> Any:
         """Run a script on the keys that begin with `key`; it happens whole or not at all."""
-        script = load(name)
         try:
             return await self._command("EVALSHA", script.digest, 1, key, *arguments)
         except self._redis.exceptions.NoScriptError:

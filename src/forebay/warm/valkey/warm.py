@@ -18,6 +18,7 @@ from forebay.model import Block, Clock, Flow, Misconfigured, decode, encode
 from forebay.warm.seam import RETURN_SECONDS, RETURNS_MAX, WITHDRAWN_SECONDS, EpochLost, Heard, Wanted
 from forebay.warm.valkey.bodies import Bodies
 from forebay.warm.valkey.ears import Ears, words
+from forebay.warm.valkey.scripts import load
 from forebay.warm.valkey.server import Argument, Server
 from forebay.warm.valkey.slips import (
     count_flows,
@@ -272,7 +273,7 @@ class ValkeyWarm:
         """Run the script of a verb on a shelf."""
         now = "" if self._clock is None else self._clock.now()
         key = f"{self._prefix}:{{{shelf.name}#{shelf.group}}}"
-        found = await self._server.run(verb, key, epoch, now, int(shelf.ordered), *arguments)
+        found = await self._server.run(load(verb), key, epoch, now, int(shelf.ordered), *arguments)
         if found == b"LOST":
             raise EpochLost(f"the warm tier of {shelf.name} began anew", hint="fill it again")
         if found == b"OVER":

@@ -1,0 +1,138 @@
+"""The seam under snapshots: a document that is published whole by one writer at a time, and read by anybody.
+
+A writer has a term: it begins where no other lasts, and has a number that is higher than those before it.
+Invariants: who reads gets a document as it was published, with its own metadata, or none; what is current
+never becomes an older one; a writer whose term was taken over publishes nothing more, however long it was
+paused; a publication that fails leaves what was current.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import Final, Literal, Protocol
+
+import msgspec
+
+from forebay.model import Conflict, Corrupt, Rejected
+
+__all__ = [
+    "ERROR_CHARACTERS_MAX", "KEEP_VERSIONS", "Published", "SnapshotMeta", "SnapshotStore", "Term", "TermOver",
+    "check_keep", "check_whole", "decode_meta", "encode_meta", "meta_of",
+]  # fmt: skip
+
+KEEP_VERSIONS: Final = 3
+ERROR_CHARACTERS_MAX: Final = 500
+
+
+class TermOver(Conflict):
+    """Another writer has begun a term: publish nothing under this one."""
+
+
+class Term(msgspec.Struct, frozen=True):
+    """The right to publish, for a while."""
+
+    owner: str
+    number: int
+    """Higher than those of all terms before; the fencing number."""
+
+
+class SnapshotMeta(msgspec.Struct, frozen=True, kw_only=True):
+    """What is said of a snapshot beside it. What a newer version adds is passed over."""
+
+    generated_at_unix: float
+    source: str
+    """What it was made from: `counters`, `spark`."""
+    aggregation_duration_ms: float
+    rows_total: int
+    """Series in it."""
+    status: Literal["ok", "error"] = "ok"
+    error_message: str | None = None
+    """Of the last refresh that failed, cut short."""
+    owner: str
+    fence: int
+    """The number of the term in which it was published."""
+    bytes: int
+    checksum: int
+    """CRC-32 of the document."""
+
+
+class Published(msgspec.Struct, frozen=True):
+    """A snapshot as it was published."""
+
+    version: int
+    data: bytes
+    meta: SnapshotMeta
+
+
+class SnapshotStore(Protocol):
+    """See the module. Everything raises Unavailable while the place of the snapshots can't be reached."""
+
+    async def begin_term(self, owner: str, seconds: float) -> Term | None:
+        """Begin a term that lasts so long, or go on with one's own; None while another's lasts."""
+        ...
+
+    async def renew_term(self, term: Term, seconds: float) -> bool:
+        """Let a term last so long from now on; False where another one has begun, or nobody knows of it."""
+        ...
+
+    async def end_term(self, term: Term) -> None:
+        """Let others begin at once. A term that is over already is left alone."""
+        ...
+
+    async def publish(self, term: Term, data: bytes, meta: SnapshotMeta) -> int:
+        """Make a document the current one; its version. TermOver where the term was taken over."""
+        ...
+
+    async def current(self) -> Published | None:
+        """The current document; None before the first. Corrupt where what is there isn't whole."""
+        ...
+
+    async def versions(self) -> list[int]:
+        """The versions that are kept, oldest first."""
+        ...
+
+
+def meta_of(
+    term: Term, data: bytes, *, source: str, generated_at: float, seconds: float, rows: int, error: str = ""
+) -> SnapshotMeta:
+    """The metadata of a document."""
+    return SnapshotMeta(
+        generated_at_unix=generated_at,
+        source=source,
+        aggregation_duration_ms=round(seconds * 1000, 3),
+        rows_total=rows,
+        status="error" if error else "ok",
+        error_message=error[:ERROR_CHARACTERS_MAX] or None,
+        owner=term.owner,
+        fence=term.number,
+        bytes=len(data),
+        checksum=zlib.crc32(data),
+    )
+
+
+def check_keep(keep_versions: int) -> int:
+    """How many versions are kept, or Rejected."""
+    if type(keep_versions) is not int or not 1 <= keep_versions <= 1_000:  # noqa: PLR2004 - the bound itself
+        raise Rejected(f"{keep_versions!r} versions can't be kept", hint="keep 1 to 1,000")
+    return keep_versions
+
+
+def check_whole(version: int, data: bytes, meta: SnapshotMeta) -> Published:
+    """A document that is as long as it was, and has the checksum that it had, or Corrupt."""
+    if len(data) != meta.bytes or zlib.crc32(data) != meta.checksum:
+        text = f"snapshot v{version} has {len(data)} bytes of {meta.bytes}, or others than were published"
+        raise Corrupt(text, hint="the next refresh replaces it")
+    return Published(version, data, meta)
+
+
+encode_meta = msgspec.json.Encoder().encode
+_decode_meta: Final = msgspec.json.Decoder(SnapshotMeta).decode
+
+
+def decode_meta(version: int, text: bytes) -> SnapshotMeta:
+    """Metadata as it was published, or Corrupt."""
+    try:
+        return _decode_meta(text)
+    except msgspec.DecodeError as error:
+        hint = "the next refresh replaces it"
+        raise Corrupt(f"the metadata of snapshot v{version} can't be read ({error})", hint=hint) from None

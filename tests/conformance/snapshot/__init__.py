@@ -1,0 +1,1 @@
+"""Every place of snapshots."""
