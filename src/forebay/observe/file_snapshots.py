@@ -123,18 +123,18 @@ class FileSnapshots:
 
         return await self._locked(publish)
 
-    async def current(self) -> Published | None:
-        """The current document; None before the first."""
-        return await self._call(self._current)
+    async def current(self, after: int = 0) -> Published | None:
+        """The current document; None where there is none, or its version is `after`."""
+        return await self._call(lambda: self._current(after))
 
     async def versions(self) -> list[int]:
         """The versions that are kept, oldest first."""
         return await self._call(self._versions)
 
-    def _current(self) -> Published | None:
+    def _current(self, after: int) -> Published | None:
         for _ in range(_TRIES):
             version = self._pointer()
-            if version is None:
+            if version is None or version == after:
                 return None
             try:
                 meta = decode_meta(version, self._read(f"v{version}.meta"))

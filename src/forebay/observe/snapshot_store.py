@@ -83,8 +83,11 @@ class SnapshotStore(Protocol):
         """Make a document the current one; its version. TermOver where the term was taken over."""
         ...
 
-    async def current(self) -> Published | None:
-        """The current document; None before the first. Corrupt where what is there isn't whole."""
+    async def current(self, after: int = 0) -> Published | None:
+        """The current document; None where there is none, or its version is `after`, which the caller has.
+
+        Corrupt where what is there isn't whole.
+        """
         ...
 
     async def versions(self) -> list[int]:

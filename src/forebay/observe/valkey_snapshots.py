@@ -77,9 +77,9 @@ class ValkeySnapshots:
             raise TermOver(text, hint="another process publishes now")
         return int(found)
 
-    async def current(self) -> Published | None:
-        """The current document; None before the first."""
-        found = await self._run("current")
+    async def current(self, after: int = 0) -> Published | None:
+        """The current document; None where there is none, or its version is `after`."""
+        found = await self._run("current", f"v{after}")
         if found is None:
             return None
         pointer, data, meta = found

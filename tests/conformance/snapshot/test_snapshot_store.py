@@ -50,7 +50,9 @@ async def test_what_is_published_is_read_with_its_metadata(rig: SnapshotRig) -> 
         term.number,
         20,
     )
+    assert await store.current(after=version) is None
     later = await store.publish(term, b"", meta(term, b"", 2.5))
+    assert await store.current(after=version) is not None
     assert later > version
     found = await rig.open().current()
     assert found is not None

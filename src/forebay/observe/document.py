@@ -1,0 +1,110 @@
+"""Families of series as a snapshot has them: names, labels and numbers, encoded as JSON.
+
+Invariants: of a family each set of labels is there once, and a label without a value is the same as an empty
+one; a family has no more series than its cap, and what is beyond it is counted in one series, `other`, so
+that sums stay right. An age is kept as the time since when it counts, so that it grows between refreshes.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+from functools import reduce
+from typing import Final, Literal
+
+import msgspec
+
+from forebay.model import Corrupt, Rejected
+
+__all__ = [
+    "OTHER",
+    "SERIES_MAX",
+    "Document",
+    "Family",
+    "Kind",
+    "decode_document",
+    "encode_document",
+    "family",
+]
+
+Kind = Literal["gauge", "counter", "age"]
+"""`age`: a gauge whose numbers are times, in seconds since 1970, and which shows how long ago they were."""
+
+SERIES_MAX: Final = 10_000
+OTHER: Final = "other"
+_NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
+_LABEL: Final = re.compile(r"[a-zA-Z_][a-zA-Z0-9_]*")
+
+
+class Family(msgspec.Struct, frozen=True, kw_only=True):
+    """All series of one name."""
+
+    name: str
+    kind: Kind
+    help: str
+    labels: tuple[str, ...]
+    series: list[tuple[tuple[str, ...], float]]
+    """The values of the labels, in the order of their names, and the number."""
+    folded: int = 0
+    """Series that are counted in `other`."""
+
+
+class Document(msgspec.Struct, frozen=True, kw_only=True):
+    """What a snapshot publishes."""
+
+    taken_at: float
+    """To when it was counted, in seconds since 1970."""
+    families: list[Family]
+
+    @property
+    def series(self) -> int:
+        """How many series it has."""
+        return sum(len(family.series) for family in self.families)
+
+
+def family(
+    name: str,
+    kind: Kind,
+    text: str,
+    labels: Sequence[str],
+    series: Iterable[tuple[Sequence[str | None], float]],
+    *,
+    series_max: int = SERIES_MAX,
+) -> Family:
+    """A family of these series, largest numbers first where there are too many; Rejected for a bad name.
+
+    Series of the same labels are one: numbers are added up, and of ages the oldest counts.
+    """
+    bad = next((label for label in labels if not _LABEL.fullmatch(label)), None)
+    if bad is not None or not _NAME.fullmatch(name):
+        what = f"a label named {bad!r}" if bad is not None else f"a metric named {name!r}"
+        raise Rejected(f"Prometheus has no {what[2:]}", hint="use letters, digits and _")
+    found: dict[tuple[str, ...], float] = {}
+    merge: Callable[[float, float], float] = min if kind == "age" else float.__add__
+    for values, number in series:
+        key = tuple(value or "" for value in values)
+        assert len(key) == len(labels), f"{name} has {len(labels)} labels"
+        found[key] = merge(found[key], float(number)) if key in found else float(number)
+    folded = 0
+    if len(found) > series_max:
+        sign = 1.0 if kind == "age" else -1.0
+        beyond = sorted(found, key=lambda key: (sign * found[key], key))[series_max - 1 :]
+        rest, other = [found.pop(key) for key in beyond], (OTHER,) * len(labels)
+        found[other] = reduce(merge, rest + ([found[other]] if other in found else []))
+        folded = len(rest)
+    return Family(
+        name=name, kind=kind, help=text, labels=tuple(labels), series=sorted(found.items()), folded=folded
+    )
+
+
+encode_document = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(Document).decode
+
+
+def decode_document(data: bytes) -> Document:
+    """A document as it was encoded, or Corrupt."""
+    try:
+        return _decode(data)
+    except msgspec.DecodeError as error:
+        hint = "the next refresh replaces it"
+        raise Corrupt(f"the snapshot can't be read ({error})", hint=hint) from None

@@ -1,0 +1,113 @@
+"""Follower: has the current snapshot at hand, so that a scrape waits for nobody.
+
+It looks for a newer one every second. What it has is shown as long as there is no newer one, however old it
+gets: its age says so, and past `max_staleness` so does a metric of its own.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import time
+from collections.abc import Callable
+from typing import Final
+
+from forebay.model import ForebayError, redact
+from forebay.observe.document import Document, Family, decode_document, family
+from forebay.observe.exposition import Exposition, render
+from forebay.observe.snapshot_store import Published, SnapshotMeta, SnapshotStore
+
+__all__ = ["Follower"]
+
+logger: Final = logging.getLogger("forebay.observe")
+
+LOOK_SECONDS: Final = 1.0
+
+
+class Follower:
+    """See the module."""
+
+    def __init__(
+        self, store: SnapshotStore, *, max_staleness_seconds: float, wall: Callable[[], float] = time.time
+    ) -> None:
+        self._store = store
+        self._max_staleness = max_staleness_seconds
+        self._wall = wall
+        self._version = 0
+        self._texts: dict[bool, Exposition] = {}
+        self.document: Document | None = None
+        self.meta: SnapshotMeta | None = None
+        self.problem: str | None = None
+        """Why it can't look for newer ones."""
+
+    async def run(self) -> None:
+        """Follow until cancelled."""
+        while True:
+            await self.look()
+            await asyncio.sleep(LOOK_SECONDS)
+
+    async def look(self) -> None:
+        """Take the current snapshot, unless it is the one at hand; what can't be read leaves that."""
+        try:
+            found = await self._store.current(self._version)
+            if found is not None:
+                await asyncio.to_thread(self._take, found)
+        except ForebayError as error:
+            said = redact(str(error))
+            if said != self.problem:
+                logger.warning("no newer snapshot can be read: %s", said)
+            self.problem = said
+        else:
+            self.problem = None
+
+    def _take(self, found: Published) -> None:
+        document = decode_document(found.data)
+        self._texts = {
+            open_metrics: Exposition(document, open_metrics=open_metrics) for open_metrics in (False, True)
+        }
+        self.document, self.meta, self._version = document, found.meta, found.version
+
+    @property
+    def age_seconds(self) -> float | None:
+        """How long ago the snapshot at hand was made; None before the first."""
+        return None if self.meta is None else max(0.0, self._wall() - self.meta.generated_at_unix)
+
+    @property
+    def is_stale(self) -> bool:
+        """Whether it is older than it may be, or there is none."""
+        age = self.age_seconds
+        return age is None or age > self._max_staleness
+
+    def text(self, *, open_metrics: bool) -> str:
+        """The snapshot's families, and what is to be said of it."""
+        shown = "".join(render(each, open_metrics=open_metrics) for each in self._health())
+        exposition = self._texts.get(open_metrics)
+        return shown if exposition is None else exposition.text(self._wall()) + shown
+
+    def _health(self) -> list[Family]:
+        age, meta = self.age_seconds, self.meta
+        stale = [((), float(self.is_stale))]
+        text = "1 while the snapshot is older than max_staleness, or there is none."
+        found = [family("forebay_snapshot_stale", "gauge", text, (), stale)]
+        if meta is None or age is None or self.document is None:
+            return found
+        folded = [((each.name,), float(each.folded)) for each in self.document.families if each.folded]
+        return [
+            *found,
+            family("forebay_snapshot_age_seconds", "gauge", "How old the snapshot is.", (), [((), age)]),
+            family("forebay_snapshot_series", "gauge", "Series in it.", (), [((), meta.rows_total)]),
+            family(
+                "forebay_snapshot_aggregation_seconds",
+                "gauge",
+                "How long it took to make it.",
+                (),
+                [((), meta.aggregation_duration_ms / 1000)],
+            ),
+            family(
+                "forebay_snapshot_folded_series",
+                "gauge",
+                "Series beyond the cap of a family, which are counted in `other`.",
+                ("family",),
+                folded,
+            ),
+        ]

@@ -1,0 +1,151 @@
+"""Refresher: makes a document again and again in the background, and publishes it while it is its turn.
+
+Invariants: one process of all publishes at a time; a failure leaves what is current, is counted and said
+once, and is tried again after a pause that doubles up to the interval, with chance in it; a term is renewed
+while a document is made, and nothing is published in one that was taken over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+import random
+import time
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from typing import Final
+
+from forebay.model import ForebayError, cancel, redact
+from forebay.observe.document import Document, encode_document
+from forebay.observe.snapshot_store import SnapshotStore, Term, TermOver, meta_of
+
+__all__ = ["RefreshNumbers", "Refresher"]
+
+logger: Final = logging.getLogger("forebay.observe")
+
+_PAUSE_SECONDS: Final = 0.5
+_RENEWALS: Final = 3
+"""How often a term is renewed while it would last."""
+
+
+class RefreshNumbers:
+    """What this process did for snapshots."""
+
+    def __init__(self) -> None:
+        self.refreshes: Counter[str] = Counter()
+        """ok; error; waiting: it was another's turn."""
+        self.seconds = 0.0
+        """How long the last one took."""
+        self.last_success_at: float | None = None
+        self.last_failure_at: float | None = None
+        self.error = ""
+
+
+class Refresher:
+    """See the module. `make` counts everything. `run` goes on until cancelled; then others have their turn."""
+
+    def __init__(
+        self,
+        store: SnapshotStore,
+        make: Callable[[], Awaitable[Document]],
+        *,
+        owner: str,
+        source: str,
+        interval_seconds: float,
+        term_seconds: float,
+        chance: Callable[[], float] = random.random,
+        wall: Callable[[], float] = time.time,
+    ) -> None:
+        self._store = store
+        self._make = make
+        self._owner = owner
+        self._source = source
+        self._interval = interval_seconds
+        self._term_seconds = term_seconds
+        self._chance = chance
+        self._wall = wall
+        self._term: Term | None = None
+        self.numbers = RefreshNumbers()
+
+    async def run(self) -> None:
+        """Refresh until cancelled."""
+        failures = 0
+        try:
+            while True:
+                began = time.monotonic()
+                failures = 0 if await self.refresh() else failures + 1
+                if failures:
+                    pause = min(self._interval, _PAUSE_SECONDS * 2.0 ** min(failures, 32))
+                    await asyncio.sleep(pause * (0.5 + self._chance() / 2))
+                else:
+                    await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
+        finally:
+            await asyncio.shield(self._give_away())
+
+    async def refresh(self) -> bool:
+        """Refresh once, if it is our turn; False where that failed."""
+        began = time.monotonic()
+        try:
+            term = self._term = await self._store.begin_term(self._owner, self._term_seconds)
+            if term is None:
+                self.numbers.refreshes["waiting"] += 1
+                return True
+            await self._publish(term, began)
+        except TermOver as over:
+            logger.warning("a snapshot came too late: %s", over)
+            self.numbers.refreshes["waiting"] += 1
+        except ForebayError as error:
+            self._failed(error)
+            return False
+        except Exception as error:  # whatever it is, the last good one is served, and people are told
+            logger.exception("a snapshot failed in an unexpected way")
+            self._failed(error)
+            return False
+        return True
+
+    async def _publish(self, term: Term, began: float) -> None:
+        renewing = asyncio.create_task(self._renew(term), name="forebay-snapshot-term")
+        try:
+            document = await self._make()
+            data = await asyncio.to_thread(encode_document, document)
+            seconds = time.monotonic() - began
+            meta = meta_of(
+                term,
+                data,
+                source=self._source,
+                generated_at=self._wall(),
+                seconds=seconds,
+                rows=document.series,
+            )
+            await self._store.publish(term, data, meta)
+        finally:
+            await cancel(renewing)
+        if self.numbers.error:
+            logger.info("snapshots are published again")
+        self.numbers.refreshes["ok"] += 1
+        self.numbers.seconds, self.numbers.error = seconds, ""
+        self.numbers.last_success_at = self._wall()
+
+    async def _renew(self, term: Term) -> None:
+        while True:
+            await asyncio.sleep(self._term_seconds / _RENEWALS)
+            try:
+                await self._store.renew_term(term, self._term_seconds)
+            except ForebayError as error:  # the publication finds out whether it matters
+                logger.debug("the term of a snapshot can't be renewed: %s", error)
+
+    def _failed(self, error: Exception) -> None:
+        said = redact(str(error)) or type(error).__name__
+        if said != self.numbers.error:
+            logger.warning("the snapshot can't be refreshed, and the last one is served: %s", said)
+        self.numbers.refreshes["error"] += 1
+        self.numbers.error, self.numbers.last_failure_at = said, self._wall()
+
+    async def _give_away(self) -> None:
+        if self._term is None:
+            return
+        try:
+            async with asyncio.timeout(self._term_seconds):
+                await self._store.end_term(self._term)
+        except (ForebayError, TimeoutError):
+            return  # it runs out by itself

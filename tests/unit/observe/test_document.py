@@ -1,0 +1,111 @@
+"""Families: one series for each set of labels, capped without losing a sum, and as Prometheus reads them."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from prometheus_client.openmetrics import parser as open_parser
+from prometheus_client.parser import text_string_to_metric_families as parse_classic
+
+from forebay.model import Corrupt, Rejected
+from forebay.observe.document import Document, Family, Kind, decode_document, encode_document, family
+from forebay.observe.exposition import Exposition
+
+_parse_open: Any = open_parser.text_string_to_metric_families
+NOW = 1_800_000_000.0
+
+
+def shown(
+    document: Document, *, open_metrics: bool, now: float = NOW
+) -> dict[str, dict[tuple[str, ...], float]]:
+    """What a parser of Prometheus' own client reads."""
+    text = Exposition(document, open_metrics=open_metrics).text(now)
+    found = _parse_open(text + "# EOF\n") if open_metrics else parse_classic(text)
+    return {
+        sample.name: {
+            tuple(s.labels.values()): s.value for s in metric.samples if not s.name.endswith("_created")
+        }
+        for metric in found
+        for sample in metric.samples[:1]
+    }
+
+
+def document(*families: Family) -> Document:
+    return Document(taken_at=NOW, families=list(families))
+
+
+def test_what_has_the_same_labels_is_one_series() -> None:
+    made = family("x", "gauge", "X.", ["a"], [([None], 1), ([""], 2), (["b"], 4)])
+    assert made.series == [(("",), 3.0), (("b",), 4.0)]
+    assert family("x", "age", "X.", ["a"], [(["b"], 7), (["b"], 5)]).series == [(("b",), 5.0)]
+
+
+@pytest.mark.parametrize("kind", ["gauge", "age"])
+def test_beyond_the_cap_the_rest_is_one_series(kind: Kind) -> None:
+    series = [([str(n)], float(n)) for n in range(1, 101)]
+    made = family("x", kind, "X.", ["a"], series, series_max=10)
+    assert (len(made.series), made.folded) == (10, 91)
+    found = dict(made.series)
+    if kind == "gauge":
+        assert sum(found.values()) == sum(range(1, 101))
+        assert found["100",] == 100
+    else:
+        assert found["1",] == 1, "the oldest are shown"
+        assert found["other",] == 10, "and the oldest of the others"
+
+
+def test_a_series_named_other_is_one_with_the_rest() -> None:
+    made = family(
+        "x", "gauge", "X.", ["a"], [(["other"], 50), (["a"], 9), (["b"], 2), (["c"], 1)], series_max=3
+    )
+    assert made.series == [(("a",), 9.0), (("other",), 53.0)]
+
+
+@pytest.mark.parametrize(("name", "labels"), [("1x", ["a"]), ("x y", []), ("x", ["a-b"]), ("x", ["1"])])
+def test_a_name_that_prometheus_does_not_take_is_refused(name: str, labels: list[str]) -> None:
+    with pytest.raises(Rejected, match="use letters, digits and _"):
+        family(name, "gauge", "X.", labels, [])
+
+
+def test_an_age_grows_between_refreshes_and_is_never_negative() -> None:
+    made = document(family("x_age_seconds", "age", "X.", ["q"], [(["a"], NOW - 5), (["b"], NOW + 100)]))
+    for open_metrics in (False, True):
+        assert shown(made, open_metrics=open_metrics) == {"x_age_seconds": {("a",): 5.0, ("b",): 0.0}}
+        later = shown(made, open_metrics=open_metrics, now=NOW + 10)
+        assert later == {"x_age_seconds": {("a",): 15.0, ("b",): 0.0}}
+
+
+def test_a_counter_has_its_ending_once() -> None:
+    made = document(family("x_done", "counter", "X.", [], [([], 3)]))
+    classic = Exposition(made, open_metrics=False).text(NOW)
+    assert classic == "# HELP x_done_total X.\n# TYPE x_done_total counter\nx_done_total 3\n"
+    assert (
+        Exposition(made, open_metrics=True).text(NOW).startswith("# HELP x_done X.\n# TYPE x_done counter\n")
+    )
+    assert shown(made, open_metrics=True) == {"x_done_total": {(): 3.0}}
+
+
+def test_what_is_encoded_is_read_and_what_is_broken_is_corrupt() -> None:
+    made = document(family("x", "gauge", 'A "name"\n\\.', ["a"], [(['"\\\n'], 1.5)]))
+    assert decode_document(encode_document(made)) == made
+    with pytest.raises(Corrupt, match="the next refresh replaces it"):
+        decode_document(encode_document(made)[:-1])
+
+
+text = st.text(st.characters(codec="utf-8"), max_size=12)
+numbers = st.floats(allow_nan=False) | st.integers(-(2**60), 2**60).map(float)
+
+
+@given(st.dictionaries(st.tuples(text, text), numbers, max_size=5), text)
+def test_hypothesis_both_formats_say_what_is_in_the_document(
+    series: dict[tuple[str, str], float], about: str
+) -> None:
+    made = document(family("x_size", "gauge", about, ["a", "b"], series.items()))
+    for open_metrics in (False, True):
+        found = shown(made, open_metrics=open_metrics).get("x_size", {})
+        assert found.keys() == series.keys()
+        assert all(math.isclose(found[key], series[key], rel_tol=1e-15) for key in series)

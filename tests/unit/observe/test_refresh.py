@@ -1,0 +1,170 @@
+"""A snapshot is made in the background, published by one process, and shown by all, also when that fails."""
+
+from __future__ import annotations
+
+import asyncio
+import logging
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from forebay.model import Unavailable
+from forebay.observe.document import Document, family
+from forebay.observe.file_snapshots import FileSnapshots
+from forebay.observe.follower import Follower
+from forebay.observe.refresher import Refresher
+
+START = 1_800_000_000.0
+
+
+class World:
+    """A folder of snapshots, a clock, and what there is to count."""
+
+    def __init__(self, folder: Path) -> None:
+        self.now = START
+        self.count = 0
+        self.fails: Exception | None = None
+        self.store = FileSnapshots(folder, now=lambda: self.now)
+
+    async def make(self) -> Document:
+        if self.fails is not None:
+            raise self.fails
+        self.count += 1
+        return Document(taken_at=self.now, families=[family("x", "gauge", "X.", (), [((), self.count)])])
+
+    def refresher(self, owner: str = "one") -> Refresher:
+        return Refresher(
+            self.store,
+            self.make,
+            owner=owner,
+            source="counters",
+            interval_seconds=15,
+            term_seconds=10,
+            wall=lambda: self.now,
+        )
+
+    def follower(self) -> Follower:
+        return Follower(self.store, max_staleness_seconds=60, wall=lambda: self.now)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    return World(tmp_path / "snapshots")
+
+
+def lines(follower: Follower) -> dict[str, str]:
+    text = follower.text(open_metrics=False)
+    return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
+
+
+async def test_before_the_first_snapshot_it_is_stale(world: World) -> None:
+    follower = world.follower()
+    await follower.look()
+    assert lines(follower) == {"forebay_snapshot_stale": "1"}
+
+
+async def test_what_is_published_is_shown_until_there_is_a_newer_one(world: World) -> None:
+    refresher, follower = world.refresher(), world.follower()
+    assert await refresher.refresh()
+    await follower.look()
+    world.now += 5
+    found = lines(follower)
+    assert (found["x"], found["forebay_snapshot_age_seconds"], found["forebay_snapshot_stale"]) == (
+        "1",
+        "5",
+        "0",
+    )
+    assert await refresher.refresh()
+    assert lines(follower)["x"] == "1", "nothing is read at a scrape"
+    await follower.look()
+    assert lines(follower)["x"] == "2"
+
+
+async def test_a_failure_keeps_the_last_good_one_and_is_said_once(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    refresher, follower = world.refresher(), world.follower()
+    await refresher.refresh()
+    world.fails = Unavailable("the log is away")
+    with caplog.at_level(logging.WARNING, "forebay.observe"):
+        assert not await refresher.refresh()
+        assert not await refresher.refresh()
+    assert [record.getMessage() for record in caplog.records] == [
+        "the snapshot can't be refreshed, and the last one is served: the log is away"
+    ]
+    assert dict(refresher.numbers.refreshes) == {"ok": 1, "error": 2}
+    world.now += 61
+    await follower.look()
+    found = lines(follower)
+    assert (found["x"], found["forebay_snapshot_stale"]) == ("1", "1")
+    world.fails = None
+    assert await refresher.refresh()
+    await follower.look()
+    assert lines(follower)["forebay_snapshot_stale"] == "0"
+    assert refresher.numbers.error == ""
+
+
+async def test_an_error_that_nobody_expected_is_a_failure_like_any_other(world: World) -> None:
+    refresher = world.refresher()
+    world.fails = ZeroDivisionError("no")
+    assert not await refresher.refresh()
+    assert refresher.numbers.error == "no"
+
+
+async def test_one_of_two_publishes_and_the_other_takes_over(world: World) -> None:
+    one, other = world.refresher("one"), world.refresher("other")
+    await one.refresh()
+    await other.refresh()
+    assert (dict(one.numbers.refreshes), dict(other.numbers.refreshes)) == ({"ok": 1}, {"waiting": 1})
+    world.now += 11
+    await other.refresh()
+    await one.refresh()
+    assert (one.numbers.refreshes["waiting"], other.numbers.refreshes["ok"]) == (1, 1)
+
+
+async def test_one_that_was_overtaken_while_it_counted_publishes_nothing(world: World) -> None:
+    one, other = world.refresher("one"), world.refresher("other")
+    make = world.make
+
+    async def slowly() -> Document:
+        world.make = make  # type: ignore[method-assign]
+        world.now += 11
+        assert await other.refresh()
+        return await make()
+
+    one._make = slowly
+    assert await one.refresh()
+    assert dict(one.numbers.refreshes) == {"waiting": 1}
+    found = await world.store.current()
+    assert found is not None
+    assert found.meta.owner == "other"
+
+
+async def test_who_stops_gives_its_turn_away(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    published, publish = asyncio.Event(), world.store.publish
+
+    async def noted(*arguments: Any) -> int:
+        version = await publish(*arguments)
+        published.set()
+        return version
+
+    monkeypatch.setattr(world.store, "publish", noted)
+    running = asyncio.create_task(world.refresher("one").run())
+    await published.wait()
+    assert await world.store.begin_term("other", 1) is None
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+    assert await world.store.begin_term("other", 1) is not None
+
+
+async def test_what_can_not_be_read_leaves_what_is_at_hand(world: World, tmp_path: Path) -> None:
+    refresher, follower = world.refresher(), world.follower()
+    await refresher.refresh()
+    await follower.look()
+    (tmp_path / "snapshots" / "current").write_text("nonsense")
+    await follower.look()
+    assert follower.problem is not None
+    assert "names no version" in follower.problem
+    assert lines(follower)["x"] == "1"
