@@ -42,7 +42,7 @@ class RefreshNumbers:
 
 
 class Refresher:
-    """See the module. `make` counts everything. `run` goes on until cancelled; then others have their turn."""
+    """See the module. `make` counts everything. `run` goes on until cancelled; then it is others' turn."""
 
     def __init__(
         self,
