@@ -251,14 +251,14 @@ class RealDisk:
         return _RealLock(descriptor, _identify(descriptor))
 
     def is_locked(self) -> bool:
-        """Whether a process has the folder now; it may be another matter a moment later."""
+        """Tell if a process has the folder now; asks for a shared lock, and gives it back at once."""
         try:
-            descriptor = os.open(self.folder / _LOCK, os.O_RDWR | os.O_CLOEXEC)
-        except OSError:
+            descriptor = os.open(self.folder / _LOCK, os.O_RDONLY | os.O_CLOEXEC)
+        except FileNotFoundError:
             return False
         try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+            fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except BlockingIOError:
             return True
         finally:
             os.close(descriptor)

@@ -1,6 +1,5 @@
 """The folder of a spool: whether it will take pushes in an outage, who has it, and what waits in it."""
 
-import fcntl
 import os
 import shutil
 from collections.abc import Iterator, Sequence
@@ -35,7 +34,7 @@ def check_spool(folder: Path) -> Iterator[Finding]:
     usage = shutil.disk_usage(folder)
     yield judge_space(folder, usage.free, usage.total)
     try:
-        held = _is_locked(folder / LOCK)
+        held = RealDisk(folder).is_locked()
         pid = _holder(folder / LOCK) if held else None
         if held:
             yield judge_holder(folder, pid, _command(pid))
@@ -85,21 +84,6 @@ def _check_files(folder: Path, *, in_use: bool) -> Iterator[Finding]:
     if aside:
         said = f"{len(aside):,} files in failed/: what the log refused, or what can't be read"
         yield warning("spool failed", said, f"cat {folder}/failed/*.reasons")
-
-
-def _is_locked(lock: Path) -> bool:
-    """Whether a process has the folder; asks for a shared lock, and gives it back at once."""
-    try:
-        descriptor = os.open(lock, os.O_RDONLY | os.O_CLOEXEC)
-    except FileNotFoundError:
-        return False
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    finally:
-        os.close(descriptor)
-    return False
 
 
 def _holder(lock: Path) -> int | None:
