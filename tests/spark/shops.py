@@ -4,14 +4,18 @@ import asyncio
 import json
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
+
+import pytest
 
 from forebay.app.opening import open_log
 from forebay.log.sqlite import SqliteLog
 from forebay.log.values import Append, DeadLetter, GroupStats
 from forebay.model import ManualClock, Message, SystemClock
+from forebay.spark.flows.keeping import Keeping
 from forebay.spark.flows.numbers import FlowNumbers
 from forebay.spark.flows.values import FlowSpec
 from forebay.spark.logs import Face
@@ -30,6 +34,23 @@ def wait_until(check: Callable[[], bool], seconds: float) -> None:
     while not check():
         assert time.monotonic() < until, "it takes too long"
         threading.Event().wait(0.02)
+
+
+@contextmanager
+def killed_after_publishing() -> Iterator[None]:
+    """Let the second batch of a flow fail between publishing its rows and telling the group."""
+
+    async def killed(_: Keeping) -> int:
+        raise RuntimeError("killed here")
+
+    calls = iter([Keeping.settle, killed])
+
+    async def settle(keeping: Keeping) -> int:
+        return await next(calls)(keeping)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Keeping, "settle", settle)
+        yield
 
 
 class Shop:

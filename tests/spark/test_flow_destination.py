@@ -20,13 +20,12 @@ from forebay.app.commands.flow_delivery import FlowDeliveries
 from forebay.app.flow_file import read_delivery
 from forebay.deliver.destination_board import destination_board_of
 from forebay.model import Message
-from forebay.spark.flows.keeping import Keeping
 from forebay.spark.flows.spec import parse_flows
 from forebay.store.seam import Store
 from tests.integration.work.steps import until
 from tests.servers.destination import DestinationServer, Received, answer, answers
 from tests.servers.process import free_port
-from tests.spark.shops import FUNCTIONS, Shop, orders
+from tests.spark.shops import FUNCTIONS, Shop, killed_after_publishing, orders
 from tests.spark.test_flows_program import FOREBAY, environment, family
 
 ROWS = 600
@@ -140,17 +139,7 @@ async def test_a_batch_that_is_repeated_is_sent_once_under_the_same_ids(any_shop
         text = FLOWS % (FUNCTIONS, server.url) + "    once: true\n"
         spec = parse_flows(text, "flows.yaml", read_delivery)
         (flow,) = spec.flows
-        with pytest.MonkeyPatch.context() as patch:
-
-            async def killed(_: Keeping) -> int:
-                raise RuntimeError("killed here")
-
-            calls = iter([Keeping.settle, killed])
-
-            async def settle(keeping: Keeping) -> int:
-                return await next(calls)(keeping)
-
-            patch.setattr(Keeping, "settle", settle)
+        with killed_after_publishing():
             assert await asyncio.to_thread(shop.run, flow) is not None
         deliveries = FlowDeliveries(shop.url)
         (unit,) = deliveries.units(spec)

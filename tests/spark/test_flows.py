@@ -10,12 +10,11 @@ import pytest
 
 from forebay.log.values import Position
 from forebay.model import Message
-from forebay.spark.flows.keeping import Keeping
 from forebay.spark.flows.numbers import FlowNumbers
 from forebay.spark.flows.spec import parse_flows
 from forebay.spark.flows.values import FlowSpec
 from forebay.spark.ranges import DataLoss
-from tests.spark.shops import FUNCTIONS, Shop, orders, wait_until
+from tests.spark.shops import FUNCTIONS, Shop, killed_after_publishing, orders, wait_until
 
 
 def flow(
@@ -114,17 +113,7 @@ def test_what_was_published_is_not_published_again_whatever_spark_forgot(any_sho
     shop = any_shop
     shop.push("orders", [*orders(4), Message(b"bad")])
     made = flow([{"name": "twice", "rows": f"{FUNCTIONS}:twice"}])
-    with pytest.MonkeyPatch.context() as patch:
-
-        async def killed(_: Keeping) -> int:
-            raise RuntimeError("killed here")
-
-        calls = iter([Keeping.settle, killed])
-
-        async def settle(keeping: Keeping) -> int:
-            return await next(calls)(keeping)
-
-        patch.setattr(Keeping, "settle", settle)
+    with killed_after_publishing():
         assert shop.run(made) is not None
     assert shop.stats("orders", "cleaning").ready == 5, "the group was not told"
     assert shop.run(made) is None
