@@ -65,7 +65,7 @@ class LetterChoice(msgspec.Struct, frozen=True, kw_only=True):
     """A part of the reason."""
 
     def has(self, kept: KeptLetter) -> bool:
-        """Whether a letter is meant."""
+        """Tell if a letter is meant."""
         return (self.ids is None or kept.id in self.ids) and self.reason in kept.letter.reason
 
 

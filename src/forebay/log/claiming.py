@@ -119,13 +119,13 @@ def _are_within(bitmaps: tuple[bytes, ...], count: int) -> bool:
 
 
 class Behind(msgspec.Struct, frozen=True):
-    """What lies behind a message of a claim that went back: from an offset on, until a time."""
+    """The part of a claim behind a message that went back: from an offset on, until a time."""
 
     offset: int
     due_at: int
 
     def runs(self, done: bytes, count: int) -> list[tuple[int, int]]:
-        """What is not finished of it, given what is: the offset and length of each run."""
+        """The runs of it that are not finished, given what is: the offset and length of each."""
         found: list[tuple[int, int]] = []
         for o in bitmap.indexes(bitmap.minus(bitmap.full(count), done)):
             if o > self.offset:

@@ -1,1 +1,1 @@
-"""What is counted, the snapshot of it, and what is shown of both."""
+"""Numbers of queues: how they are counted, published as a snapshot, and shown."""

@@ -50,7 +50,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Document(msgspec.Struct, frozen=True, kw_only=True):
-    """What a snapshot publishes."""
+    """The families of a snapshot."""
 
     taken_at: float
     """To when it was counted, in seconds since 1970."""

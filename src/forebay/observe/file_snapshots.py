@@ -55,7 +55,7 @@ _decode_record: Final = msgspec.json.Decoder(_Record).decode
 
 
 class FileSnapshots:
-    """See the module. `now` is in seconds, the same for all processes of the machine."""
+    """Snapshots in a folder. `now` is in seconds, the same for all processes of the machine."""
 
     def __init__(
         self,

@@ -25,7 +25,7 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Follower:
-    """See the module."""
+    """The snapshot at hand."""
 
     def __init__(
         self, store: SnapshotStore, *, max_staleness_seconds: float, wall: Callable[[], float] = time.time
@@ -74,7 +74,7 @@ class Follower:
 
     @property
     def is_stale(self) -> bool:
-        """Whether it is older than it may be, or there is none."""
+        """Tell if it is older than it may be, or there is none."""
         age = self.age_seconds
         return age is None or age > self._max_staleness
 

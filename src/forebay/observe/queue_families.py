@@ -1,4 +1,4 @@
-"""What the store knows of its queues, as families: always there, and counted without looking at messages."""
+"""The families of queues: the store counts them without looking at messages."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _RENEWALS: Final = 3
 
 
 class RefreshNumbers:
-    """What this process did for snapshots."""
+    """Counts of refreshes by this process."""
 
     def __init__(self) -> None:
         self.refreshes: Counter[str] = Counter()
@@ -42,7 +42,7 @@ class RefreshNumbers:
 
 
 class Refresher:
-    """See the module. `make` counts everything. `run` goes on until cancelled; then it is others' turn."""
+    """Publishes what `make` counts. `run` goes on until it is cancelled; then it is others' turn."""
 
     def __init__(
         self,

@@ -37,11 +37,11 @@ class Term(msgspec.Struct, frozen=True):
 
 
 class SnapshotMeta(msgspec.Struct, frozen=True, kw_only=True):
-    """What is said of a snapshot beside it. What a newer version adds is passed over."""
+    """The metadata beside a snapshot. Fields that a newer version adds are passed over."""
 
     generated_at_unix: float
     source: str
-    """What it was made from: `counters`, `spark`."""
+    """From where it was made: `counters`, `spark`."""
     aggregation_duration_ms: float
     rows_total: int
     """Series in it."""
@@ -65,7 +65,7 @@ class Published(msgspec.Struct, frozen=True):
 
 
 class SnapshotStore(Protocol):
-    """See the module. Everything raises Unavailable while the place of the snapshots can't be reached."""
+    """A place of snapshots. Every verb raises Unavailable while it can't be reached."""
 
     async def begin_term(self, owner: str, seconds: float) -> Term | None:
         """Begin a term that lasts so long, or go on with one's own; None while another's lasts."""

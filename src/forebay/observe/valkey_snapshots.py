@@ -34,7 +34,7 @@ _SCRIPTS: Final = "forebay.observe.scripts"
 
 
 class ValkeySnapshots:
-    """See the module. Use it with `async with`, which closes its connections."""
+    """Snapshots in Valkey. Use it with `async with`, which closes its connections."""
 
     def __init__(
         self,

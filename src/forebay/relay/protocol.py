@@ -243,7 +243,7 @@ class Connection(asyncio.Protocol):
             self._continue()
 
     def _is_known(self) -> bool:
-        """Whether the client may send what comes; decided by the head, before a byte of the body is kept."""
+        """Let the client send what comes, or refuse it by its head, before a byte of the body is kept."""
         tokens = self._host.tokens
         if tokens is None or tokens.has(tuple(self._headers)):
             return True

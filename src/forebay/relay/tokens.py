@@ -33,7 +33,7 @@ class Tokens:
         self._digests = _digests(path)
 
     def has(self, headers: Headers) -> bool:
-        """Whether a request shows one of the tokens."""
+        """Tell if a request shows one of the tokens."""
         for name, value in headers:
             if len(name) == len(_AUTHORIZATION) and name.lower() == _AUTHORIZATION:
                 if value[: len(_SCHEME)].lower() != _SCHEME:

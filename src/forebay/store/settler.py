@@ -441,7 +441,7 @@ class Settler:
         return [parts[i].first + bitmap.indexes(parts[i].finished())[0] for i in receipt.conflicts]
 
     def _is_empty(self, tier: Tier) -> bool:
-        """Whether a tier holds nothing, since nobody has opened it; a shared one may be open elsewhere."""
+        """Tell if a tier holds nothing, as nobody has opened it; a shared one may be open elsewhere."""
         return tier is self._tiers.own and tier.epoch is None
 
     async def _withdraw(self, tier: Tier, partition: str) -> list[Leased]:

@@ -202,7 +202,7 @@ class Schedule:
 
 
 def document(number: int) -> bytes:
-    """What is published in a term."""
+    """The document of a term."""
     return b"%d" % number * 1_000
 
 

@@ -1,1 +1,1 @@
-"""What is counted and shown."""
+"""Numbers of queues."""

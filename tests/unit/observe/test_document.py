@@ -22,7 +22,7 @@ NOW = 1_800_000_000.0
 def shown(
     document: Document, *, open_metrics: bool, now: float = NOW
 ) -> dict[str, dict[tuple[str, ...], float]]:
-    """What a parser of Prometheus' own client reads."""
+    """The series that a parser of Prometheus' own client reads."""
     text = Exposition(document, open_metrics=open_metrics).text(now)
     found = _parse_open(text + "# EOF\n") if open_metrics else parse_classic(text)
     return {

@@ -39,7 +39,7 @@ _LOOK_SECONDS: Final = 0.2
 
 
 class FlowDeliveries:
-    """What the deliveries of a process share. The first that is started opens the store."""
+    """A store on a thread, which all deliveries of a process share. The first that is started opens it."""
 
     def __init__(self, url: str, key: str | None = None) -> None:
         self._url = url
@@ -118,7 +118,7 @@ class FlowDelivery:
         self._task = thread.run(self._begun())
 
     def is_active(self) -> bool:
-        """Whether it goes on; counts what was sent since it was asked last."""
+        """Tell if it goes on, and count what was sent since the last time."""
         self._count()
         return not self._task.done()
 

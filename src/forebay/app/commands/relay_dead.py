@@ -142,7 +142,7 @@ def _choice(arguments: argparse.Namespace) -> LetterChoice:
 
 
 class _Found(msgspec.Struct):
-    """What became of a job, destination by destination."""
+    """The outcome of a job, destination by destination."""
 
     ids: dict[str, list[str]] = {}
     problems: dict[str, str] = {}

@@ -152,7 +152,7 @@ class HttpDestination:
         )
 
     def _retries_auth(self, request: Request) -> bool:
-        """Whether credentials may become good by waiting: those that a request brought itself don't."""
+        """Tell if credentials may become good by waiting: those that a request brought itself don't."""
         if not self._settings.retry_auth:
             return False
         return _AUTHORIZATION in self._left_out or header(request.headers, _AUTHORIZATION) is None

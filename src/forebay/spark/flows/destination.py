@@ -22,7 +22,7 @@ _TEXT: Final = "tag:yaml.org,2002:str"
 
 
 class SettingFault(msgspec.Struct, frozen=True):
-    """What is wrong with one setting of a delivery."""
+    """A fault of one setting of a delivery."""
 
     path: str
     """Of the setting, from the entry on: `destination.url`."""
@@ -46,7 +46,7 @@ def out_queue(flow: str) -> str:
 
 
 def is_destination(node: yaml.Node) -> TypeGuard[yaml.MappingNode]:
-    """Whether a sink names a destination."""
+    """Tell if a sink names a destination."""
     return isinstance(node, yaml.MappingNode) and any(name == KEY for _, name, _, _ in keys_of(node))
 
 
