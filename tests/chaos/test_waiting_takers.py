@@ -10,7 +10,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.http_wire import Wire, request
+from tests.integration.http_wire import SCRAPER, Wire, request
 from tests.servers import ForebayServer
 
 pytestmark = [pytest.mark.chaos, pytest.mark.slow]
@@ -74,7 +74,7 @@ class Takers:
 def waiting(port: int) -> int:
     """How many takers wait, by what the server counts."""
     with Wire(port) as wire:
-        text = wire.ask("GET", "/metrics").body.decode()
+        text = wire.ask("GET", "/metrics", headers=SCRAPER).body.decode()
     return round(float(text.partition("\nforebay_http_waiting ")[2].partition("\n")[0]))
 
 

@@ -4,7 +4,7 @@ import json
 import socket
 from collections.abc import Iterable, Mapping
 from types import TracebackType
-from typing import Any, NamedTuple, Self
+from typing import Any, Final, NamedTuple, Self
 from urllib.parse import quote
 
 
@@ -135,6 +135,15 @@ def ask(
     """One request on a connection of its own."""
     with Wire(port) as wire:
         return wire.ask(method, path, body, headers)
+
+
+SCRAPER: Final = {"Accept": "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"}
+"""What a program that scrapes says; whoever says nothing gets JSON."""
+
+
+def scrape(port: int, headers: Mapping[str, str] | None = None) -> str:
+    """The metrics of a server as Prometheus reads them."""
+    return ask(port, "GET", "/metrics", headers={**SCRAPER, **(headers or {})}).body.decode()
 
 
 def name_in_path(name: str) -> str:

@@ -14,7 +14,8 @@ from typing import Any, Final, cast
 
 import msgspec
 import pytest
-from prometheus_client.parser import text_string_to_metric_families
+from prometheus_client.openmetrics.parser import text_string_to_metric_families as open_metrics_families
+from prometheus_client.parser import text_string_to_metric_families as metric_families
 
 from forebay.client import Client
 from forebay.failover.failover import Failover
@@ -80,11 +81,12 @@ class Served:
     async def get(self, path: str, accept: str = "*/*") -> Any:
         return (await self.ask("GET", path, headers={"Accept": accept})).json()
 
-    async def samples(self, accept: str = "*/*") -> dict[str, float]:
+    async def samples(self, accept: str = "text/plain") -> dict[str, float]:
         """The metrics that have no labels, or one: their values."""
         answer = await self.ask("GET", "/metrics", headers={"Accept": accept})
-        assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
-        families = text_string_to_metric_families(answer.body.decode())
+        text, media = answer.body.decode(), answer.headers["content-type"].partition(";")[0]
+        assert media == ("application/openmetrics-text" if "openmetrics" in accept else "text/plain")
+        families = list((open_metrics_families if "openmetrics" in accept else metric_families)(text))
         found = [sample for family in families for sample in family.samples]
         return {" ".join([sample.name, *sample.labels.values()]): sample.value for sample in found}
 
@@ -273,7 +275,9 @@ async def test_why_the_log_is_away_is_said_without_secrets(served: Served, path:
 # Metrics
 
 
-@pytest.mark.parametrize("accept", ["application/json", "application/json, */*;q=0.1", "Application/JSON"])
+@pytest.mark.parametrize(
+    "accept", ["application/json", "application/json, */*;q=0.1", "Application/JSON", "*/*", ""]
+)
 async def test_whoever_wants_json_gets_the_numbers_of_the_spool(served: Served, accept: str) -> None:
     served.with_spool(away=True)
     answer = await served.ask("GET", "/metrics", headers={"Accept": accept})
@@ -284,8 +288,8 @@ async def test_whoever_wants_json_gets_the_numbers_of_the_spool(served: Served, 
 @pytest.mark.parametrize(
     "accept",
     [
-        "*/*",
         "text/plain, application/json",
+        "text/html,application/xhtml+xml,*/*;q=0.8",
         "application/openmetrics-text;version=1.0.0,application/json;q=.1",
     ],
 )

@@ -15,7 +15,7 @@ from typing import Final
 
 import pytest
 
-from tests.integration.http_wire import Wire, ask, request
+from tests.integration.http_wire import Wire, ask, request, scrape
 from tests.servers import ForebayServer
 
 LIMITS: Final = {"request_seconds": 2.0, "idle_seconds": 2.0, "connections_max": 40}
@@ -36,7 +36,7 @@ def forebay_server() -> Iterator[ForebayServer]:
 
 def metric(port: int, name: str) -> float:
     """A number of the server's own."""
-    text = ask(port, "GET", "/metrics").body.decode()
+    text = scrape(port)
     found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 

@@ -13,7 +13,7 @@ from typing import Any, Final
 import pytest
 import trustme
 
-from tests.integration.http_wire import Wire, ask, request
+from tests.integration.http_wire import SCRAPER, Wire, ask, request, scrape
 from tests.servers import ForebayServer
 
 UNREAD_BYTES_MAX: Final = 16 << 20
@@ -27,7 +27,7 @@ DEADLINE_SECONDS: Final = 60.0
 
 def metric(port: int, name: str) -> float:
     """A number of the server's own."""
-    text = ask(port, "GET", "/metrics").body.decode()
+    text = scrape(port)
     found = re.search(rf"^{re.escape(name)} (\S+)$", text, re.MULTILINE)
     return float(found[1]) if found else 0.0
 
@@ -227,7 +227,7 @@ def test_over_tls_who_does_not_read_is_counted_and_cut_off(tmp_path: Path) -> No
         assert " 201 " in tls_ask(server, request("POST", "/v1/queues/large/messages", body, closing))[:20]
         with connect(server) as wire:
             wire.sendall(request("GET", LARGE))
-            numbers = request("GET", "/metrics", headers=closing)
+            numbers = request("GET", "/metrics", headers={**closing, **SCRAPER})
             until(lambda: re.search(rf"^{HELD} [1-9]", tls_ask(server, numbers), re.MULTILINE) is not None)
             cut = 'reason="client does not read"} 1.0'
             until(lambda: cut in tls_ask(server, numbers))

@@ -14,7 +14,7 @@ import pytest
 import forebay
 from forebay.client import Client
 from tests.awake import Awake
-from tests.integration.http_wire import Answer, Wire, ask
+from tests.integration.http_wire import Answer, Wire, ask, scrape
 from tests.servers import ForebayServer, PostgresServer, ServerUnavailableError, absent, environment
 
 MESSAGES = "/v1/queues/orders/messages"
@@ -112,7 +112,7 @@ def test_an_outage_is_seen_everywhere_and_so_is_its_end(
         json_only = {"Accept": "application/json"}
         numbers = ask(server.port, "GET", "/metrics", headers=json_only).json()
         assert numbers["file_buffer"] == {"pending": 13, "flushed": 0, "failed": 0, "db_healthy": False}
-        text = ask(server.port, "GET", "/metrics").body.decode()
+        text = scrape(server.port)
         assert "forebay_spool_pending 13.0" in text
         assert "forebay_database_healthy 0.0" in text
         assert 'forebay_messages_total{what="spooled"} 8.0' in text

@@ -18,7 +18,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 import forebay
 from forebay.model import Unavailable
-from tests.integration.http_wire import Wire, ask, request
+from tests.integration.http_wire import SCRAPER, Wire, ask, request
 from tests.integration.key_steps import add_key
 from tests.servers import ForebayServer, environment
 
@@ -217,7 +217,7 @@ def test_the_trace_of_a_push_is_in_the_headers_of_its_messages(server: ForebaySe
 def test_the_metrics_are_what_prometheus_reads(server: ForebayServer) -> None:
     assert ask(server.port, "POST", "/v1/queues/counted/messages", [{"payload": 1}] * 3).status == 201
     ask(server.port, "GET", "/v1/nothing").problem(404)
-    answer = ask(server.port, "GET", "/metrics")
+    answer = ask(server.port, "GET", "/metrics", headers=SCRAPER)
     assert answer.headers["content-type"].startswith("text/plain; version=0.0.4")
     samples = {
         (sample.name, *sorted(sample.labels.values())): sample.value

@@ -10,7 +10,7 @@ import pytest
 from forebay import Client
 from forebay.api.routes import ROUTES
 from forebay.api.routing import Route
-from tests.integration.http_wire import Wire, ask, name_in_path
+from tests.integration.http_wire import Wire, ask, name_in_path, scrape
 from tests.integration.key_steps import add_key
 from tests.servers import ForebayServer
 from tests.tokens import SECRET, ed25519, rsa, sharing, write_key_set
@@ -98,7 +98,7 @@ def test_the_configuration_shows_no_secret(server: ForebayServer) -> None:
 def test_refusals_are_counted_by_reason(server: ForebayServer) -> None:
     headers = sharing().headers(claims(iss="us"))
     ask(server.port, "GET", "/v1/queues", headers=sharing().headers(claims(iss="us", exp=5)))
-    text = ask(server.port, "GET", "/metrics", headers=headers).body.decode()
+    text = scrape(server.port, headers)
     (line,) = [line for line in text.splitlines() if 'unauthorized_total{reason="jwt expired"}' in line]
     assert float(line.split()[-1]) >= 1
 

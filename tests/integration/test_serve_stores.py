@@ -10,7 +10,7 @@ import pytest
 
 import forebay
 from tests.awake import Awake
-from tests.integration.http_wire import ask
+from tests.integration.http_wire import ask, scrape
 from tests.integration.test_commands import forebay as command
 from tests.servers import ForebayServer, ValkeyServer
 
@@ -75,7 +75,7 @@ def test_a_warm_tier_that_is_not_there_is_told_everywhere_until_it_is(awake: Awa
         health = ask(server.port, "GET", "/health")
         assert (health.status, health.json()["status"]) == (200, "degraded")
         assert (health.json()["database"], health.json()["warm"]) == ("connected", "disconnected")
-        assert b"forebay_warm_healthy 0.0" in ask(server.port, "GET", "/metrics").body
+        assert "forebay_warm_healthy 0.0" in scrape(server.port)
         valkey.start()
         until = awake() + 60
         while ask(server.port, "GET", "/health").json()["status"] != "healthy":
@@ -87,7 +87,7 @@ def test_a_server_with_its_own_warm_tier_says_nothing_of_another(forebay_server:
     assert "warm" not in ask(forebay_server.port, "GET", "/readyz").json()["parts"]
     health = ask(forebay_server.port, "GET", "/health").json()
     assert (health["status"], health["warm"]) == ("healthy", None)
-    assert b"forebay_warm_healthy" not in ask(forebay_server.port, "GET", "/metrics").body
+    assert "forebay_warm_healthy" not in scrape(forebay_server.port)
 
 
 def test_the_log_of_a_server_may_come_from_the_variable_of_commands(tmp_path: Path) -> None:
@@ -105,14 +105,14 @@ async def test_rows_that_the_inbox_rejects_are_told_everywhere(
         async with forebay.open(server.url) as store:
             await store.create_queue("orders")
             assert await store.inbox_rejected() == []
-            assert b"forebay_inbox_rejected 0.0" in ask(server.port, "GET", "/metrics").body
+            assert "forebay_inbox_rejected 0.0" in scrape(server.port)
             connection = await asyncpg.connect(postgres_dsn)
             try:
                 await connection.execute("SELECT forebay.push('orders', 'x', partition => E'\\t')")
             finally:
                 await connection.close()
             until = awake() + 60
-            while b"forebay_inbox_rejected 1.0" not in ask(server.port, "GET", "/metrics").body:
+            while "forebay_inbox_rejected 1.0" not in scrape(server.port):
                 assert awake() < until, "nobody has counted it"
             (row,) = await store.inbox_rejected()
         assert (row.queue, row.partition) == ("orders", "\t")

@@ -21,6 +21,7 @@ from forebay.failover.failover import Failover
 from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
+from forebay.observe.follower import Follower
 from forebay.store.seam import Store
 
 START_SECONDS: Final = 3.0
@@ -71,6 +72,8 @@ class Context:
         self.opened: Store | None = None
         self.warm_problem: Callable[[], str | None] | None = None
         """Says why the shared warm tier can't be reached; None where there is none."""
+        self.snapshot: Follower | None = None
+        """The numbers of queues; None where nobody counts them."""
         self.tester: DestinationTester | None = None
         """Tests the destinations that this server delivers to."""
         self.inbox_rejected: Callable[[], int] = lambda: 0

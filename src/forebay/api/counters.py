@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client import CollectorRegistry, generate_latest
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
+from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.registry import Collector
 
 if TYPE_CHECKING:
@@ -85,9 +86,12 @@ class Counters(Collector):
         """Show them no longer."""
         self._registry.unregister(collector)
 
-    def text(self) -> bytes:
-        """All numbers, as Prometheus reads them."""
-        return generate_latest(self._registry)
+    def text(self, *, open_metrics: bool = False) -> str:
+        """All numbers, as Prometheus reads them; without the last line of OpenMetrics."""
+        if open_metrics:
+            text: str = generate_open_metrics(self._registry).decode()  # type: ignore[no-untyped-call]
+            return text.removesuffix("# EOF\n")
+        return generate_latest(self._registry).decode()
 
     def collect(self) -> Iterator[Metric]:
         """Put names and labels to the numbers."""

@@ -18,6 +18,7 @@ from forebay.api.settings import KeySettings, ServerSettings
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.failover.settings import FailoverSettings
 from forebay.model import Limits, Misconfigured
+from forebay.observe.settings import MetricsSettings
 from forebay.relay.settings import RelaySettings
 from forebay.store.store import StoreSettings
 from forebay.wire.port import LISTEN
@@ -122,6 +123,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     keys: KeySettings = KeySettings()
     jwt: JwtSettings = JwtSettings()
     queen: QueenSettings = QueenSettings()
+    metrics: MetricsSettings = MetricsSettings()
     up: UpSettings = UpSettings()
 
     @property

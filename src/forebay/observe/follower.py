@@ -15,6 +15,7 @@ from typing import Final
 from forebay.model import ForebayError, redact
 from forebay.observe.document import Document, Family, decode_document, family
 from forebay.observe.exposition import Exposition, render
+from forebay.observe.refresher import RefreshNumbers
 from forebay.observe.snapshot_store import Published, SnapshotMeta, SnapshotStore
 
 __all__ = ["Follower"]
@@ -25,13 +26,25 @@ LOOK_SECONDS: Final = 1.0
 
 
 class Follower:
-    """The snapshot at hand."""
+    """The snapshot at hand.
+
+    `numbers` are those of the refresher beside it. With `shown_owner` the series of other owners' snapshots
+    aren't shown.
+    """
 
     def __init__(
-        self, store: SnapshotStore, *, max_staleness_seconds: float, wall: Callable[[], float] = time.time
+        self,
+        store: SnapshotStore,
+        *,
+        max_staleness_seconds: float,
+        numbers: RefreshNumbers | None = None,
+        shown_owner: str | None = None,
+        wall: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._max_staleness = max_staleness_seconds
+        self._numbers = numbers or RefreshNumbers()
+        self._shown_owner = shown_owner
         self._wall = wall
         self._version = 0
         self._texts: dict[bool, Exposition] = {}
@@ -80,11 +93,51 @@ class Follower:
 
     def text(self, *, open_metrics: bool) -> str:
         """The snapshot's families, and what is to be said of it."""
-        shown = "".join(render(each, open_metrics=open_metrics) for each in self._health())
+        health = "".join(render(each, open_metrics=open_metrics) for each in self._health())
         exposition = self._texts.get(open_metrics)
-        return shown if exposition is None else exposition.text(self._wall()) + shown
+        if exposition is None or self.meta is None or self._shown_owner not in (None, self.meta.owner):
+            return health
+        return exposition.text(self._wall()) + health
 
     def _health(self) -> list[Family]:
+        return [*self._freshness(), *self._refreshes()]
+
+    def _refreshes(self) -> list[Family]:
+        numbers = self._numbers
+        counts = [((status,), float(numbers.refreshes[status])) for status in ("ok", "error", "waiting")]
+        times = (
+            ("success", "published a snapshot", numbers.last_success_at),
+            ("failure", "failed to", numbers.last_failure_at),
+        )
+        return [
+            family(
+                "forebay_snapshot_refreshes",
+                "counter",
+                "Refreshes by this server: ok, error, or waiting while another server's turn lasts.",
+                ("status",),
+                counts,
+            ),
+            family(
+                "forebay_snapshot_refresh_duration_seconds",
+                "gauge",
+                "How long this server's last refresh took.",
+                (),
+                [((), numbers.seconds)],
+            ),
+            *(
+                family(
+                    f"forebay_snapshot_last_{name}_timestamp_seconds",
+                    "gauge",
+                    f"When this server last {text}, in seconds since 1970.",
+                    (),
+                    [((), at)],
+                )
+                for name, text, at in times
+                if at is not None
+            ),
+        ]
+
+    def _freshness(self) -> list[Family]:
         age, meta = self.age_seconds, self.meta
         stale = [((), float(self.is_stale))]
         text = "1 while the snapshot is older than max_staleness, or there is none."

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import asyncio
 import logging
+import math
 import random
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable
 from typing import Final
 
-from forebay.model import ForebayError, cancel, redact
+from forebay.model import ForebayError, Unavailable, cancel, redact
 from forebay.observe.document import Document, encode_document
 from forebay.observe.snapshot_store import SnapshotStore, Term, TermOver, meta_of
 
@@ -42,7 +43,7 @@ class RefreshNumbers:
 
 
 class Refresher:
-    """Publishes what `make` counts. `run` goes on until it is cancelled; then it is others' turn."""
+    """Publishes what `make` counts, within `seconds_max`. `run` ends when it is cancelled: others' turn."""
 
     def __init__(
         self,
@@ -53,6 +54,8 @@ class Refresher:
         source: str,
         interval_seconds: float,
         term_seconds: float,
+        seconds_max: float = math.inf,
+        numbers: RefreshNumbers | None = None,
         chance: Callable[[], float] = random.random,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -62,10 +65,11 @@ class Refresher:
         self._source = source
         self._interval = interval_seconds
         self._term_seconds = term_seconds
+        self._seconds_max = seconds_max
         self._chance = chance
         self._wall = wall
         self._term: Term | None = None
-        self.numbers = RefreshNumbers()
+        self.numbers = numbers or RefreshNumbers()
 
     async def run(self) -> None:
         """Refresh until cancelled."""
@@ -106,7 +110,7 @@ class Refresher:
     async def _publish(self, term: Term, began: float) -> None:
         renewing = asyncio.create_task(self._renew(term), name="forebay-snapshot-term")
         try:
-            document = await self._make()
+            document = await self._counted()
             data = await asyncio.to_thread(encode_document, document)
             seconds = time.monotonic() - began
             meta = meta_of(
@@ -125,6 +129,14 @@ class Refresher:
         self.numbers.refreshes["ok"] += 1
         self.numbers.seconds, self.numbers.error = seconds, ""
         self.numbers.last_success_at = self._wall()
+
+    async def _counted(self) -> Document:
+        try:
+            async with asyncio.timeout(None if math.isinf(self._seconds_max) else self._seconds_max):
+                return await self._make()
+        except TimeoutError:
+            text = f"counting took longer than {self._seconds_max:g} seconds"
+            raise Unavailable(text, hint="see if the log is slow, or raise max_staleness") from None
 
     async def _renew(self, term: Term) -> None:
         while True:

@@ -16,11 +16,13 @@ import msgspec
 from forebay.model import Conflict, Corrupt, Rejected
 
 __all__ = [
-    "ERROR_CHARACTERS_MAX", "KEEP_VERSIONS", "Published", "SnapshotMeta", "SnapshotStore", "Term", "TermOver",
-    "check_keep", "check_whole", "decode_meta", "encode_meta", "meta_of",
+    "ERROR_CHARACTERS_MAX", "KEEP_VERSIONS", "PREFIX", "Published", "SnapshotMeta", "SnapshotStore", "Term",
+    "TermOver", "check_keep", "check_whole", "decode_meta", "encode_meta", "meta_of",
 ]  # fmt: skip
 
 KEEP_VERSIONS: Final = 3
+PREFIX: Final = "forebay:metrics:queue:snapshot"
+"""What keys begin with where it is kept in keys."""
 ERROR_CHARACTERS_MAX: Final = 500
 
 

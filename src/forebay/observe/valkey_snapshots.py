@@ -14,6 +14,7 @@ from typing import Any, Final, Self
 from forebay.model import Corrupt, Misconfigured
 from forebay.observe.snapshot_store import (
     KEEP_VERSIONS,
+    PREFIX,
     Published,
     SnapshotMeta,
     SnapshotStore,
@@ -27,9 +28,8 @@ from forebay.observe.snapshot_store import (
 from forebay.warm.valkey.script import read_script
 from forebay.warm.valkey.server import Argument, Server
 
-__all__ = ["PREFIX", "ValkeySnapshots"]
+__all__ = ["ValkeySnapshots"]
 
-PREFIX: Final = "forebay:metrics:queue:snapshot"
 _SCRIPTS: Final = "forebay.observe.scripts"
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from typing import Any, Final
 
-from tests.integration.http_wire import Answer, ask
+from tests.integration.http_wire import Answer, ask, scrape
 from tests.servers import ForebayServer
 
 DEADLINE_SECONDS: Final = 30.0
@@ -48,7 +48,7 @@ class Caller:
 
     def waiting(self) -> int:
         """How many takes wait for a task."""
-        text = ask(self._server.port, "GET", "/metrics").body.decode()
+        text = scrape(self._server.port)
         (line,) = [line for line in text.splitlines() if line.startswith("forebay_http_waiting ")]
         return int(float(line.split()[1]))
 

@@ -33,15 +33,16 @@ class World:
         self.count += 1
         return Document(taken_at=self.now, families=[family("x", "gauge", "X.", (), [((), self.count)])])
 
-    def refresher(self, owner: str = "one") -> Refresher:
+    def refresher(self, owner: str = "one", **options: Any) -> Refresher:
         return Refresher(
             self.store,
-            self.make,
+            options.pop("make", self.make),
             owner=owner,
             source="counters",
             interval_seconds=15,
             term_seconds=10,
             wall=lambda: self.now,
+            **options,
         )
 
     def follower(self) -> Follower:
@@ -61,7 +62,16 @@ def lines(follower: Follower) -> dict[str, str]:
 async def test_before_the_first_snapshot_it_is_stale(world: World) -> None:
     follower = world.follower()
     await follower.look()
-    assert lines(follower) == {"forebay_snapshot_stale": "1"}
+    found = lines(follower)
+    assert found["forebay_snapshot_stale"] == "1"
+    assert "forebay_snapshot_age_seconds" not in found
+
+
+async def test_counting_that_never_ends_is_a_failure(world: World) -> None:
+    refresher = world.refresher(make=asyncio.Event().wait, seconds_max=0.01)
+    assert not await refresher.refresh()
+    assert "counting took longer than 0.01 seconds" in refresher.numbers.error
+    assert await world.store.current() is None
 
 
 async def test_what_is_published_is_shown_until_there_is_a_newer_one(world: World) -> None:

@@ -44,7 +44,7 @@ async def prometheus(call: Call) -> Answer:
         queues: Sequence[QueueStats] = (await call.desk.census.stats()).queues
     except Unavailable:
         queues = ()
-    return Answer(context.counters.text() + _text(_Numbers(context, queues)), media=_MEDIA)
+    return Answer(context.counters.text().encode() + _text(_Numbers(context, queues)), media=_MEDIA)
 
 
 def _text(numbers: Collector) -> bytes:

@@ -24,10 +24,10 @@ from forebay.wire.media import JSON, TEXT
 _PATIENCE_SECONDS: Final = 5.0
 """Whoever asks whether we are ready wants to know it soon."""
 _PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
-_OTHER_THAN_JSON: Final = ("text/plain", "openmetrics")
-_JSON_READERS: Final = ("python-httpx/", "node", "undici")
-"""What Queen's clients are written with: they ask for anything, and can read nothing but JSON. Programs that
-scrape say what they read."""
+_OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
+_ANYTHING: Final = ("", "*/*")
+"""What people with `curl` and Queen's clients say that they read. Programs that scrape say what they read."""
+_OTHER_THAN_JSON: Final = ("text/", "openmetrics")
 _SECOND: Final = 1_000_000
 
 
@@ -156,10 +156,17 @@ async def health(call: Call) -> Answer:
 
 
 async def metrics(call: Call) -> Answer:
-    """What the server counts itself; some of it for whoever wants JSON."""
-    if _wants_json(call):
-        return Answer(encode_json(_numbers(call.context)), media=JSON)
-    return Answer(call.context.counters.text(), media=_PROMETHEUS)
+    """What the server counts itself, and the snapshot of queues; asks neither the log nor the warm tier."""
+    accept, context = (call.header(b"accept") or "").strip().lower(), call.context
+    if _wants_json(accept):
+        return Answer(encode_json(_numbers(context)), media=JSON)
+    open_metrics = _OPEN_METRICS.partition(";")[0] in accept
+    text = context.counters.text(open_metrics=open_metrics)
+    if context.snapshot is not None:
+        text += context.snapshot.text(open_metrics=open_metrics)
+    if open_metrics:
+        return Answer((text + "# EOF\n").encode(), media=_OPEN_METRICS)
+    return Answer(text.encode(), media=_PROMETHEUS)
 
 
 async def config(call: Call) -> Answer:
@@ -224,9 +231,8 @@ def _numbers(context: Context) -> FileBufferMetrics:
     )
 
 
-def _wants_json(call: Call) -> bool:
-    accept = (call.header(b"accept") or "").lower()
-    if accept == "*/*" and (call.header(b"user-agent") or "").startswith(_JSON_READERS):
+def _wants_json(accept: str) -> bool:
+    if accept in _ANYTHING:
         return True
     return JSON in accept and not any(name in accept for name in _OTHER_THAN_JSON)
 
@@ -246,7 +252,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "GET",
         "/metrics",
         metrics,
-        "Numbers for Prometheus; some of them for whoever accepts nothing but JSON",
+        "Numbers for Prometheus; some of them as JSON for those who don't say what they accept",
         {200: FileBufferMetrics},
         scope="read",
         answer_media=(TEXT, JSON),

@@ -5,10 +5,11 @@ import asyncio
 import logging
 import socket
 import sys
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from functools import partial
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 import uvloop
 
@@ -25,12 +26,14 @@ from forebay.app.configuring import Loaded, file_faults, load_from, misconfigure
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import RETRY_SECONDS, open_embedded
 from forebay.app.settings import Settings
+from forebay.app.snapshots import following, open_snapshots, refreshing
 from forebay.deliver.deliveries import Deliveries
 from forebay.deliver.queue_metrics import QueueDeliveryMetrics
 from forebay.deliver.tester import ConfiguredTester
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
+from forebay.observe.refresher import RefreshNumbers
 from forebay.store.process import SpoolPlace
 from forebay.store.seam import Store
 from forebay.upkeep import Upkeep
@@ -42,6 +45,7 @@ logger: Final = logging.getLogger("forebay.app")
 _SWITCH_SECONDS: Final = 0.0001
 """How long a thread waits for the interpreter: SQLite's asks for it several times in a commit, and whoever
 pushes waits for that."""
+_Refresh: TypeAlias = Callable[[Store], AbstractAsyncContextManager[None]]
 
 
 def serve(arguments: argparse.Namespace) -> int:
@@ -74,7 +78,11 @@ async def _serve(loaded: Loaded) -> None:
             shown={row.key: row.value for row in loaded.rows()},
             failover=failover,
         )
-        await _run(loaded, context, sock, ring)
+        owner, numbers = process_title(), RefreshNumbers()
+        snapshots = await stack.enter_async_context(open_snapshots(settings))
+        context.snapshot = await stack.enter_async_context(following(snapshots, settings, owner, numbers))
+        refresh = partial(refreshing, snapshots, settings, owner, numbers)
+        await _run(loaded, context, sock, ring, refresh)
     logger.info("stopped")
 
 
@@ -94,9 +102,11 @@ async def _failover(settings: Settings) -> Failover | None:
     return await Failover.open(disk, settings.spool, limits=settings.limits, create_queues=create, name=name)
 
 
-async def _run(loaded: Loaded, context: Context, sock: socket.socket, ring: KeyRing) -> None:
+async def _run(
+    loaded: Loaded, context: Context, sock: socket.socket, ring: KeyRing, refresh: _Refresh
+) -> None:
     settings = loaded.settings
-    server = HttpServer(context, lambda: _store(loaded, context), sock)
+    server = HttpServer(context, lambda: _store(loaded, context, refresh), sock)
     server.handle_signals()
     host, port = sock.getsockname()[:2]
     shown = f"[{host}]" if ":" in host else host
@@ -123,8 +133,8 @@ async def _say_when_ready(server: HttpServer) -> None:
 
 
 @asynccontextmanager
-async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
-    """The store with its upkeep, and the deliveries of its queues."""
+async def _store(loaded: Loaded, context: Context, refresh: _Refresh) -> AsyncIterator[Store]:
+    """The store with its upkeep, the deliveries of its queues, and the snapshot of its numbers."""
     settings = loaded.settings
     section, failover = settings.store, context.failover
     # A log that fails is no slow log: it has to say so before whoever pushes has waited for an attempt.
@@ -145,6 +155,7 @@ async def _store(loaded: Loaded, context: Context) -> AsyncIterator[Store]:
         Upkeep(store) as upkeep,
         Deliveries(store, loaded.deliveries, process=process_title()) as deliveries,
         _counted(context, deliveries),
+        refresh(store),
     ):
         context.tester = ConfiguredTester(loaded.deliveries)
         context.inbox_rejected = lambda: upkeep.rejected

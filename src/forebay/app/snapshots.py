@@ -1,0 +1,90 @@
+"""The snapshot of queues in a server: where it is kept, who refreshes it, and who follows it."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
+from pathlib import Path
+from time import time
+
+from forebay.app.opening import split_warm
+from forebay.app.settings import Settings
+from forebay.model import Misconfigured, cancel
+from forebay.observe.document import Document
+from forebay.observe.file_snapshots import FileSnapshots
+from forebay.observe.follower import Follower
+from forebay.observe.queue_families import queue_families
+from forebay.observe.refresher import Refresher, RefreshNumbers
+from forebay.observe.snapshot_store import SnapshotStore
+from forebay.store.seam import Store
+
+__all__ = ["following", "open_snapshots", "refreshing"]
+
+SOURCE = "counters"
+
+
+def open_snapshots(settings: Settings) -> AbstractAsyncContextManager[SnapshotStore]:
+    """The place of snapshots: a Valkey where one is set or shared, or else a folder of this machine."""
+    section = settings.metrics.queue_snapshot
+    url = section.url or settings.store.warm or split_warm(settings.store.address)[1]
+    if url is not None:
+        from forebay.observe.valkey_snapshots import ValkeySnapshots  # noqa: PLC0415 - only with the valkey extra
+
+        return ValkeySnapshots(url, prefix=section.redis_prefix, keep_versions=section.keep_versions)
+    if section.leader_only:
+        raise Misconfigured(
+            "leader_only needs a snapshot that servers share",
+            hint="name a Valkey as metrics.queue_snapshot.url or store.warm, or leave it out",
+            key="metrics.queue_snapshot.leader_only",
+        )
+    folder = Path(settings.store.data) / "snapshot"
+    return nullcontext(FileSnapshots(folder, keep_versions=section.keep_versions))
+
+
+@asynccontextmanager
+async def following(
+    snapshots: SnapshotStore, settings: Settings, owner: str, numbers: RefreshNumbers
+) -> AsyncIterator[Follower]:
+    """Keep the current snapshot at hand, also while there is no log."""
+    section = settings.metrics.queue_snapshot
+    follower = Follower(
+        snapshots,
+        max_staleness_seconds=section.max_staleness,
+        numbers=numbers,
+        shown_owner=owner if section.leader_only else None,
+    )
+    task = asyncio.create_task(follower.run(), name="forebay-snapshot-follower")
+    try:
+        yield follower
+    finally:
+        await cancel(task)
+
+
+@asynccontextmanager
+async def refreshing(
+    snapshots: SnapshotStore, settings: Settings, owner: str, numbers: RefreshNumbers, store: Store
+) -> AsyncIterator[None]:
+    """Publish what the store counts, again and again."""
+    section = settings.metrics.queue_snapshot
+    refresher = Refresher(
+        snapshots,
+        lambda: count_queues(store),
+        owner=owner,
+        source=SOURCE,
+        interval_seconds=section.refresh_interval,
+        term_seconds=section.lock_ttl,
+        seconds_max=section.max_staleness,
+        numbers=numbers,
+    )
+    task = asyncio.create_task(refresher.run(), name="forebay-snapshot-refresher")
+    try:
+        yield
+    finally:
+        await cancel(task)
+
+
+async def count_queues(store: Store) -> Document:
+    """The numbers of all queues as the store has them now."""
+    stats, flows = await store.ledger(), await store.flow_stats()
+    return Document(taken_at=time(), families=queue_families(stats, flows))

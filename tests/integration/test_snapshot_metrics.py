@@ -1,0 +1,117 @@
+"""The numbers of queues at /metrics: those of the snapshot, whatever becomes of the log."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, Final
+
+from prometheus_client.openmetrics import parser as open_parser
+from prometheus_client.parser import text_string_to_metric_families
+
+from tests.awake import Awake
+from tests.integration.http_wire import ask, scrape
+from tests.integration.test_commands import forebay as command
+from tests.servers import ForebayServer, PostgresServer
+
+OPEN: Final = {"Accept": "application/openmetrics-text;version=1.0.0"}
+READY: Final = 'forebay_queue_ready{queue="orders",group="workers"}'
+DEADLINE_SECONDS: Final = 60
+
+
+def quick(**more: Any) -> dict[str, Any]:
+    """Settings of a server that refreshes its snapshot all the time."""
+    return {"metrics": {"queue_snapshot": {"refresh_interval": "100ms", **more}}}
+
+
+def number(server: ForebayServer, series: str) -> float | None:
+    """A number by its name and labels, as they are written."""
+    found = re.search(rf"^{re.escape(series)} (\S+)$", scrape(server.port), re.MULTILINE)
+    return None if found is None else float(found[1])
+
+
+def until(server: ForebayServer, series: str, value: float | None, awake: Awake) -> None:
+    """Wait for a number."""
+    deadline = awake() + DEADLINE_SECONDS
+    while (found := number(server, series)) != value:
+        assert awake() < deadline, f"{series} is {found}, not {value}"
+
+
+def push(server: ForebayServer, count: int) -> None:
+    """Push to the queue that is looked at."""
+    assert ask(server.port, "POST", "/v1/queues/orders/messages", [{"payload": 1}] * count).status == 201
+
+
+def test_a_scrape_shows_where_messages_are(awake: Awake) -> None:
+    with ForebayServer(sections=quick()) as server:
+        push(server, 3)
+        assert ask(server.port, "POST", "/v1/queues/orders/take", {"count": 1}).status == 200
+        until(server, READY, 2, awake)
+        until(server, 'forebay_queue_leased{queue="orders",group="workers"}', 1, awake)
+        text = ask(server.port, "GET", "/metrics", headers=OPEN).body.decode()
+        families = {family.name: family for family in open_parser.text_string_to_metric_families(text)}  # type: ignore[no-untyped-call]
+        assert families["forebay_queue_accepted"].samples[0].value == 3
+        assert families["forebay_snapshot_stale"].samples[0].value == 0
+        names = [family.name for family in text_string_to_metric_families(scrape(server.port))]
+        assert len(names) == len(set(names))
+
+
+def test_an_age_grows_between_two_refreshes(awake: Awake) -> None:
+    series = 'forebay_queue_oldest_age_seconds{queue="orders",group="workers"}'
+    with ForebayServer(sections=quick()) as server:
+        push(server, 1)
+        until(server, READY, 1, awake)
+        before = number(server, series)
+        assert before is not None
+        deadline = awake() + DEADLINE_SECONDS
+        while (number(server, series) or 0) <= before:
+            assert awake() < deadline
+
+
+def test_the_last_snapshot_is_served_while_the_log_is_away(awake: Awake) -> None:
+    with (
+        PostgresServer() as cluster,
+        ForebayServer(cluster.create_database(), sections=quick(max_staleness="1s")) as server,
+    ):
+        push(server, 5)
+        until(server, READY, 5, awake)
+        until(server, "forebay_snapshot_stale", 0, awake)
+        cluster.stop()
+        until(server, "forebay_snapshot_stale", 1, awake)
+        assert number(server, READY) == 5
+        failed = 'forebay_snapshot_refreshes_total{status="error"}'
+        before = number(server, failed)
+        deadline = awake() + DEADLINE_SECONDS
+        while (number(server, failed) or 0) <= (before or 0):
+            assert awake() < deadline, "it has given up"
+        server.stop()
+        server.start(ready=False)
+        until(server, READY, 5, awake)
+        cluster.start()
+        until(server, "forebay_snapshot_stale", 0, awake)
+
+
+def test_of_several_servers_only_one_shows_series_where_that_is_wanted(
+    postgres_dsn: str, valkey_url: str, awake: Awake
+) -> None:
+    def serving() -> ForebayServer:
+        sections = quick(leader_only=True, url=valkey_url, lock_ttl="1s")
+        return ForebayServer(postgres_dsn, sections=sections)
+
+    with serving() as first:
+        push(first, 2)
+        until(first, READY, 2, awake)
+        with serving() as second:
+            until(second, "forebay_snapshot_series", number(first, "forebay_snapshot_series"), awake)
+            assert number(second, READY) is None
+            first.kill()
+            until(second, READY, 2, awake)
+
+
+def test_a_folder_has_no_leader(tmp_path: Path) -> None:
+    (tmp_path / "forebay.yaml").write_text(json.dumps(quick(leader_only=True)))
+    ended = command("serve", "--config", "forebay.yaml", "--listen", "127.0.0.1:0", cwd=tmp_path)
+    assert ended.returncode == 3
+    assert "leader_only needs a snapshot that servers share" in ended.stderr
+    assert "metrics.queue_snapshot.url" in ended.stderr
