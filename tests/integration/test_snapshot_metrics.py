@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import re
 from pathlib import Path
+from time import time
 from typing import Any, Final
 
 from prometheus_client.openmetrics import parser as open_parser
 from prometheus_client.parser import text_string_to_metric_families
 
+from forebay.observe.document import Document, encode_document, family
+from forebay.observe.file_snapshots import FileSnapshots
+from forebay.observe.snapshot_store import meta_of
 from tests.awake import Awake
 from tests.integration.http_wire import ask, scrape
 from tests.integration.test_commands import forebay as command
@@ -107,6 +112,26 @@ def test_of_several_servers_only_one_shows_series_where_that_is_wanted(
             assert number(second, READY) is None
             first.kill()
             until(second, READY, 2, awake)
+
+
+def test_what_another_process_computes_is_shown_with_the_rest(awake: Awake) -> None:
+    with ForebayServer(sections=quick()) as server:
+        asyncio.run(publish_part(server.data / "snapshot" / "rich"))
+        until(server, 'forebay_events{project="shop"}', 7, awake)
+        age = number(server, 'forebay_snapshot_part_age_seconds{part="rich"}')
+        assert age is not None
+        assert age > 100
+
+
+async def publish_part(folder: Path) -> None:
+    """Publish as the job on Spark does."""
+    events = family("forebay_events", "gauge", "Events.", ("project",), [(("shop",), 7)])
+    data = encode_document(Document(taken_at=time() - 1000, families=[events]))
+    store = FileSnapshots(folder)
+    term = await store.begin_term("spark", 10)
+    assert term is not None
+    meta = meta_of(term, data, source="spark", generated_at=time(), seconds=1, rows=1)
+    await store.publish(term, data, meta)
 
 
 def test_a_folder_has_no_leader(tmp_path: Path) -> None:

@@ -7,11 +7,12 @@ from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, nullcontext
 from pathlib import Path
 from time import time
+from typing import Final
 
 from forebay.app.opening import split_warm
 from forebay.app.settings import Settings
 from forebay.model import Misconfigured, cancel
-from forebay.observe.document import Document
+from forebay.observe.document import Document, merged
 from forebay.observe.file_snapshots import FileSnapshots
 from forebay.observe.follower import Follower
 from forebay.observe.queue_families import queue_families
@@ -21,24 +22,30 @@ from forebay.store.seam import Store
 
 __all__ = ["following", "open_snapshots", "refreshing"]
 
-SOURCE = "counters"
+SOURCE: Final = "counters"
+RICH: Final = "rich"
+"""The part that Spark computes."""
 
 
-def open_snapshots(settings: Settings) -> AbstractAsyncContextManager[SnapshotStore]:
-    """The place of snapshots: a Valkey where one is set or shared, or else a folder of this machine."""
+def open_snapshots(settings: Settings, part: str | None = None) -> AbstractAsyncContextManager[SnapshotStore]:
+    """The place of snapshots: a Valkey where one is set or shared, or else a folder of this machine.
+
+    A `part` that is computed elsewhere has a place of its own beside it.
+    """
     section = settings.metrics.queue_snapshot
     url = section.url or settings.store.warm or split_warm(settings.store.address)[1]
     if url is not None:
         from forebay.observe.valkey_snapshots import ValkeySnapshots  # noqa: PLC0415 - only with the valkey extra
 
-        return ValkeySnapshots(url, prefix=section.redis_prefix, keep_versions=section.keep_versions)
+        prefix = section.redis_prefix if part is None else f"{section.redis_prefix}:{part}"
+        return ValkeySnapshots(url, prefix=prefix, keep_versions=section.keep_versions)
     if section.leader_only:
         raise Misconfigured(
             "leader_only needs a snapshot that servers share",
             hint="name a Valkey as metrics.queue_snapshot.url or store.warm, or leave it out",
             key="metrics.queue_snapshot.leader_only",
         )
-    folder = Path(settings.store.data) / "snapshot"
+    folder = Path(settings.store.data) / "snapshot" / (part or "")
     return nullcontext(FileSnapshots(folder, keep_versions=section.keep_versions))
 
 
@@ -65,23 +72,32 @@ async def following(
 async def refreshing(
     snapshots: SnapshotStore, settings: Settings, owner: str, numbers: RefreshNumbers, store: Store
 ) -> AsyncIterator[None]:
-    """Publish what the store counts, again and again."""
+    """Publish what the store counts, together with what Spark computes, again and again."""
     section = settings.metrics.queue_snapshot
-    refresher = Refresher(
-        snapshots,
-        lambda: count_queues(store),
-        owner=owner,
-        source=SOURCE,
-        interval_seconds=section.refresh_interval,
-        term_seconds=section.lock_ttl,
-        seconds_max=section.max_staleness,
-        numbers=numbers,
-    )
-    task = asyncio.create_task(refresher.run(), name="forebay-snapshot-refresher")
-    try:
-        yield
-    finally:
-        await cancel(task)
+    async with open_snapshots(settings, RICH) as parts:
+        rich = Follower(parts, max_staleness_seconds=section.max_staleness)
+
+        async def count() -> Document:
+            await rich.look()
+            return merged(
+                SOURCE, await count_queues(store), {} if rich.document is None else {RICH: rich.document}
+            )
+
+        refresher = Refresher(
+            snapshots,
+            count,
+            owner=owner,
+            source=SOURCE,
+            interval_seconds=section.refresh_interval,
+            term_seconds=section.lock_ttl,
+            seconds_max=section.max_staleness,
+            numbers=numbers,
+        )
+        task = asyncio.create_task(refresher.run(), name="forebay-snapshot-refresher")
+        try:
+            yield
+        finally:
+            await cancel(task)
 
 
 async def count_queues(store: Store) -> Document:

@@ -8,7 +8,7 @@ that sums stay right. An age is kept as the time since when it counts, so that i
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
 from typing import Final, Literal
 
@@ -25,6 +25,7 @@ __all__ = [
     "decode_document",
     "encode_document",
     "family",
+    "merged",
 ]
 
 Kind = Literal["gauge", "counter", "age"]
@@ -95,6 +96,23 @@ def family(
     return Family(
         name=name, kind=kind, help=text, labels=tuple(labels), series=sorted(found.items()), folded=folded
     )
+
+
+def merged(name: str, document: Document, parts: Mapping[str, Document]) -> Document:
+    """One document with the families of all parts, and how old each part is; a name belongs to its first."""
+    taken = {name: document.taken_at, **{part: found.taken_at for part, found in parts.items()}}
+    ages = family(
+        "forebay_snapshot_part_age_seconds",
+        "age",
+        "How long ago a part of the snapshot was counted.",
+        ("part",),
+        [((part,), at) for part, at in taken.items()],
+    )
+    families = {each.name: each for each in (*document.families, ages)}
+    for found in parts.values():
+        for each in found.families:
+            families.setdefault(each.name, each)
+    return Document(taken_at=document.taken_at, families=list(families.values()))
 
 
 encode_document = msgspec.json.Encoder().encode

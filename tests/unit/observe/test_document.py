@@ -12,7 +12,7 @@ from prometheus_client.openmetrics import parser as open_parser
 from prometheus_client.parser import text_string_to_metric_families as parse_classic
 
 from forebay.model import Corrupt, Rejected
-from forebay.observe.document import Document, Family, Kind, decode_document, encode_document, family
+from forebay.observe.document import Document, Family, Kind, decode_document, encode_document, family, merged
 from forebay.observe.exposition import Exposition
 
 _parse_open: Any = open_parser.text_string_to_metric_families
@@ -109,3 +109,20 @@ def test_hypothesis_both_formats_say_what_is_in_the_document(
         found = shown(made, open_metrics=open_metrics).get("x_size", {})
         assert found.keys() == series.keys()
         assert all(math.isclose(found[key], series[key], rel_tol=1e-15) for key in series)
+
+
+def test_a_part_that_is_computed_elsewhere_is_in_the_same_document() -> None:
+    counters = Document(taken_at=20, families=[family("a", "gauge", "A.", (), [((), 1)])])
+    rich = Document(
+        taken_at=10,
+        families=[family("a", "gauge", "A.", (), [((), 2)]), family("b", "age", "B.", (), [((), 3)])],
+    )
+    found = {each.name: each for each in merged("counters", counters, {"rich": rich}).families}
+    assert found["a"].series == [((), 1)]
+    assert found["b"].series == [((), 3)]
+    assert found["forebay_snapshot_part_age_seconds"].series == [(("counters",), 20), (("rich",), 10)]
+    alone = merged("counters", counters, {})
+    assert (alone.taken_at, [each.name for each in alone.families]) == (
+        20,
+        ["a", "forebay_snapshot_part_age_seconds"],
+    )
