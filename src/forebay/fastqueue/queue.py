@@ -20,7 +20,6 @@ from forebay.fastqueue.admission import check_room, checked_blocks
 from forebay.fastqueue.channel import Channel
 from forebay.fastqueue.faults import closed_error, error_of, unread_error
 from forebay.fastqueue.formats import Format, Held, check_format, format_of
-from forebay.fastqueue.layout import Buffer
 from forebay.fastqueue.meta import Meta, write_file
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.reader import Found, Reader
@@ -204,7 +203,6 @@ class FastQueue:
         Raise `TooLarge` or `Rejected` for a block that can't be taken, `Full` where there is no room for all.
         """
         datas, size = checked_blocks(datas, self._block_bytes_max)
-        packed = self._layout.pack(datas) if self._is_always else None
         ticket: Ticket | None = None
         with self._lock:
             self._check_open()
@@ -212,7 +210,7 @@ class FastQueue:
             first = self._next
             records = list(map(Record, range(first, first + len(datas)), repeat(self._clock()), datas))
             if records:
-                self._take(records, size, packed)
+                self._take(records, size)
             end = self._next
             if self._is_always and records:
                 ticket = Ticket(end)
@@ -225,11 +223,11 @@ class FastQueue:
         if self._is_closed:
             raise closed_error()
 
-    def _take(self, records: list[Record], size: int, packed: list[tuple[int, Buffer]] | None) -> None:
+    def _take(self, records: list[Record], size: int) -> None:
         """Put records into the channel, and on disk as the durability asks."""
         if self._is_always:
             try:
-                self._write(records, packed)
+                self._write(records)
             except OSError as error:
                 raise error_of(error, "written") from error
         self._channel.add(records, size)
@@ -245,16 +243,16 @@ class FastQueue:
         self.entry_count += len(records)
         self.total_bytes += size
 
-    def _write(self, records: Sequence[Record], packed: list[tuple[int, Buffer]] | None = None) -> None:
+    def _write(self, records: Sequence[Record]) -> None:
         """Append to the last chunk; to a new one where that fails, unless the disk is full."""
         try:
-            self._writer.append(records, packed)
+            self._writer.append(records)
         except OSError as error:
             self._reader.reset()
             if is_full(error):
                 raise
             self._writer.retire()
-            self._writer.append(records, packed)
+            self._writer.append(records)
 
     def _flush(self) -> None:
         """Write what is in memory alone."""

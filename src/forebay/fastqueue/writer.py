@@ -58,11 +58,11 @@ class Writer:
         last = self._chunks.all[-1] if self._chunks.all else None
         return Place(last.number, last.stop, self.end) if last else Place(-1, 0, self.end)
 
-    def append(self, records: Sequence[Record], packed: Sequence[tuple[int, Buffer]] | None = None) -> None:
+    def append(self, records: Sequence[Record]) -> None:
         """Write all records or none; the first is number `end`, or a higher one if all before are done."""
         before = _Before(self)
-        if packed is None:
-            packed = self._layout.pack([record.data for record in records])
+        # Packed by the one who may write: pushers that compress side by side fight for the interpreter.
+        packed = self._layout.pack([record.data for record in records])
         try:
             self._append(records, packed)
         except OSError:

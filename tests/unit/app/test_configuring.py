@@ -282,6 +282,7 @@ def another_value(path: str) -> Any:
             "up.worker_metrics": "h:3",
             "store.url": "memory://",
             "store.warm": "valkey://h",
+            "metrics.queue_snapshot.url": "valkey://h",
             "server.listen": "h:1",
             "queen.encryption_key": "0f" * 32,
         }
@@ -346,7 +347,10 @@ PASSWORDS = st.text(st.characters(exclude_categories=["Cs", "Cc"]), max_size=12)
 )
 def test_no_secret_is_in_what_is_shown_or_said(file: Path, password: str, scheme: str, raw: bool) -> None:  # noqa: FBT001 - drawn
     address = f"{scheme}me:{password if raw else quote(password, safe='')}@host/db"
-    for path in ("store.url", "store.warm", "server.listen", "server.limits.body_bytes_max", "keys.file"):
+    for path in (
+        "store.url", "store.warm", "metrics.queue_snapshot.url", "server.listen",
+        "server.limits.body_bytes_max", "keys.file",
+    ):  # fmt: skip
         section, _, name = path.partition(".")
         documents = [
             yaml.safe_dump(
