@@ -62,7 +62,8 @@ class FailoverLog:
         self._log = log
         self._spool = spool
         self._health = health
-        self._seconds = seconds
+        self.seconds = seconds
+        self._last_seconds = seconds
         self._is_open = False
         self._may_spool = asyncio.Event()
         self._may_spool.set()
@@ -103,7 +104,7 @@ class FailoverLog:
         call = getattr(self._log, verb)
         if verb in CREATING:
             call = _expected(call)
-        seconds, again = self._seconds if verb in QUICK else None, verb in REPEATED
+        seconds, again = self.seconds if verb in QUICK else None, verb in REPEATED
 
         async def guarded(*arguments: Any, **options: Any) -> Any:
             return await self._health.call(
@@ -113,11 +114,11 @@ class FailoverLog:
         self.__dict__[verb] = guarded
         return guarded
 
-    async def ping(self) -> None:
-        """Return when the log answers, whether it is known to be there or not."""
+    async def ping(self, seconds: float | None = None) -> None:
+        """Return when the log answers, whether it is known to be there or not; at most so many seconds."""
         if not self._is_open:
             raise self._health.away()
-        async with asyncio.timeout(self._seconds):
+        async with asyncio.timeout(seconds or self.seconds):
             await self._probe()
 
     async def _probe(self) -> None:
@@ -168,7 +169,7 @@ class FailoverLog:
     async def _or_spool(self, verb: Callable[[], Any], outcome: Outcome, id: bytes, instead: T) -> T:
         while True:
             try:
-                return cast("T", await self._health.call(verb, self._seconds))
+                return cast("T", await self._health.call(verb, self.seconds))
             except LogAway:
                 if await self._spool_outcome(outcome, id):
                     return instead
@@ -199,15 +200,20 @@ class FailoverLog:
         before = None
         while self.waiting > FEW and (before is None or self.waiting < before):
             before = self.waiting
-            await self._replay(PATIENCE * self._seconds)
+            await self._replay(PATIENCE * self.seconds)
             await self._spool.flush()
         self._may_spool.clear()
         try:
             await self._none_spooling.wait()
             await self._spool.flush()
-            await self._replay(self._seconds)  # others wait for it: no longer than for a write of their own
+            # Others wait for it: no longer than for a write of their own, unless the log needs longer.
+            await self._replay(self._last_seconds)
             self.waiting = 0
+            self._last_seconds = self.seconds
             self._health.recover()
+        except Unavailable:
+            self._last_seconds = min(2 * self._last_seconds, PATIENCE * self.seconds)
+            raise
         finally:
             self._may_spool.set()
 

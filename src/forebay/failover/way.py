@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
-from typing import Protocol
+import asyncio
+from typing import Final, Protocol
 
 from forebay.failover.log import FailoverLog
 from forebay.failover.sinks import LogSink, Sink
+from forebay.model import cancel
+
+PINGS: Final = 5
+"""So many pings of one log may be on their way together."""
 
 
 class Way(Protocol):
@@ -44,6 +49,20 @@ class LogWay:
         return self.sink.has_taken
 
     async def ping(self) -> None:
-        """Ask the log for its queues."""
+        """Ask the log whether it is there, up to five times; TimeoutError if it stays silent.
+
+        A log far away takes longer to open a connection than an attempt may last, so each ping goes on while
+        the next one is sent. The next one is needed: the first may have gone into the void for good.
+        """
         self.sink.has_taken = False
-        await self._log.ping()
+        pings, seconds = list[asyncio.Task[None]](), self._log.seconds
+        try:
+            for _ in range(PINGS):
+                pings.append(asyncio.create_task(self._log.ping(PINGS * seconds)))
+                ended, _ = await asyncio.wait(pings, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
+                if ended:
+                    return ended.pop().result()
+            raise TimeoutError
+        finally:
+            await cancel(*pings)
+            await asyncio.gather(*pings, return_exceptions=True)  # nobody else asks how the others ended
