@@ -3,6 +3,7 @@
 import os
 import random
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
@@ -47,12 +48,16 @@ _ROOM = 8 << 30
 if os.access(_MEMORY, os.W_OK) and shutil.disk_usage(_MEMORY).free > _ROOM:
     tempfile.tempdir = str(_MEMORY)
 
+# A shell starts what it runs in the background deaf to Ctrl-C, and every command of a test would be so, too.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
 _WORKERS_MAX = 8
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Let a soak and a stress take their time: `--timeout` doesn't reach tests with a limit of their own."""
-    soak, stress = os.environ.get("HYPOTHESIS_PROFILE") == "soak", "FOREBAY_STRESS" in os.environ
+    soak, stress = os.environ.get("HYPOTHESIS_PROFILE") == "soak", "STRESS_ROUND" in os.environ
     if soak or stress:
         for item in items:
             item.add_marker(pytest.mark.timeout(0 if soak else 1_200), append=False)

@@ -28,7 +28,7 @@ from typing import Final
 from uuid import uuid4
 
 ROOT: Final = Path(__file__).parents[1]
-MARK: Final = "FOREBAY_STRESS"
+MARK: Final = "STRESS_ROUND"
 """Processes of a round have this variable with the round's own value: also those that daemons start."""
 PAUSE_SECONDS: Final = 4.0
 """Mean time between two stalls."""

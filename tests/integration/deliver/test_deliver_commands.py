@@ -38,8 +38,9 @@ async def command(*arguments: str, status: int = 0) -> str:
 
 
 def page(url: str) -> str:
-    """The parts of an address."""
-    with urllib.request.urlopen(url, timeout=60) as answered:
+    """What stands at an address, as text."""
+    asked = urllib.request.Request(url, headers={"Accept": "text/plain"})
+    with urllib.request.urlopen(asked, timeout=60) as answered:
         return str(answered.read().decode())
 
 
