@@ -1,48 +1,26 @@
-"""The page of docs/reference about the numbers of all programs but the server; `reference.py` writes it."""
+"""The page of docs/reference about metrics, from the one table; `reference.py` writes it."""
 
 from collections.abc import Iterator
-from time import monotonic
 
-from prometheus_client.registry import Collector
-
-from forebay.deliver.queue_metrics import QueueDeliveryMetrics
-from forebay.spark.archive.numbers import ArchiveNumbers
-from forebay.spark.flows.numbers import PipelineNumbers
-from forebay.work.manager_numbers import ManagerNumbers
-from forebay.work.numbers import Numbers
+from forebay.observe.metric_table import SECTIONS, Metric
 
 
 def metrics_page(note: str) -> Iterator[str]:
     """The page."""
-    yield f"{note}\n# Metrics of workers, Managers, deliveries, flows and the archive\n"
-    yield "What `forebay worker`, `forebay manager`, `forebay deliver` and `forebay pipeline run` serve"
-    yield "with `--metrics HOST:PORT`; under `forebay up`, unless told otherwise, a pipeline at"
-    yield "127.0.0.1:6633, and a worker at 127.0.0.1:6634."
-    yield "The server's are on its own `/metrics`.\n"
-    yield "## Workers\n"
-    yield "[Run workers](../how-to/run-workers.md). Their names are those that users of the original know.\n"
-    yield from _table(Numbers())
-    yield "\n## Managers\n"
-    yield "[Share workers among queues](../how-to/run-a-manager.md).\n"
-    yield from _table(ManagerNumbers(monotonic))
-    yield "\n## Deliveries\n"
-    yield "[Deliver a queue as webhooks](../how-to/deliver-a-queue-as-webhooks.md): of `forebay deliver`, of"
-    yield "`forebay pipeline run` with flows that end at a destination, and of a server that delivers queues"
-    yield "itself, on its own `/metrics`.\n"
-    yield from _table(QueueDeliveryMetrics())
-    yield "\n## Flows\n"
-    yield "[Run flows](../how-to/run-flows.md). Those that read no queue have no lag.\n"
-    yield from _table(PipelineNumbers())
-    yield "\n## The archive\n"
-    yield "[Archive messages](../how-to/archive.md): of a pipeline that runs it on a schedule.\n"
-    yield from _table(ArchiveNumbers())
+    yield f"{note}\n# Metrics\n"
+    yield "All metrics of all programs. Servers and relays have them on `/metrics` of their port; workers,"
+    yield "Managers, `forebay deliver` and pipelines where `--metrics HOST:PORT` says; under `forebay up`,"
+    yield "unless told otherwise, a pipeline at 127.0.0.1:6633, and a worker at 127.0.0.1:6634. Every program"
+    yield "answers in OpenMetrics or in the classic text, as `Accept` asks."
+    yield "[Metrics](../explanation/metrics.md) explains which instance shows what, and how fresh it is."
+    for section in SECTIONS:
+        yield f"\n## {section.title}\n\n{section.text}\n"
+        yield "| metric | type | labels | meaning |"
+        yield "|---|---|---|---|"
+        yield from map(_row, section.metrics)
     yield ""
 
 
-def _table(numbers: Collector) -> Iterator[str]:
-    yield "| metric | type | labels | meaning |"
-    yield "|---|---|---|---|"
-    for family in numbers.collect():
-        name = f"{family.name}_total" if family.type == "counter" else family.name
-        labels = ", ".join(f"`{label}`" for label in getattr(family, "_labelnames", ()))
-        yield f"| `{name}` | {family.type} | {labels} | {family.documentation} |"
+def _row(metric: Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"| `{metric.name}` | {metric.shown_kind} | {labels} | {metric.help} |"

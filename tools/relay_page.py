@@ -8,7 +8,6 @@ import msgspec
 from forebay.app.configuring.schema import RELAY, Setting
 from forebay.app.configuring.texts import bound_text, shown
 from forebay.app.relay_settings import RELAY_FLAGS
-from forebay.deliver.metrics import METRICS
 
 Docs = Callable[[type[msgspec.Struct]], dict[str, str]]
 """The text of each field of a struct."""
@@ -33,21 +32,12 @@ def relay_page(docs: Docs) -> Iterator[str]:
     yield "| no token of `token_file`, where there is one | 401, for all but `/healthz` and `/readyz` |"
     yield "| `GET /healthz` | 200 while the process runs |"
     yield "| `GET /readyz` | 200 while requests can be taken, else 503 with the reasons |"
-    yield "| `GET /metrics` | the metrics below |"
+    yield "| `GET /metrics` | [metrics](metrics.md#relays) |"
     yield "| `GET /status` | each destination and its queue, as JSON; `forebay relay status` shows it |"
     yield from _settings(docs)
     yield "\n## Metrics\n"
-    yield "Each begins with `relay.metrics_prefix` and has the label `destination`. With the prefix"
-    yield "`metrics_governor` the names are those of metrics-governor.\n"
-    yield "| metric | type | label | meaning |\n|---|---|---|---|"
-    for metric in METRICS:
-        label = f"`{metric.label}`" if metric.label else ""
-        yield f"| `forebay_{metric.name}` | {metric.kind} | {label} | {metric.text} |"
-    yield "| `forebay_relay_connections` | gauge | | Open connections of clients; no label `destination`. |"
-    yield (
-        "| `forebay_relay_refused_total` | counter | `status` | Requests that were malformed, too large or "
-        "too slow; no label `destination`. |"
-    )
+    yield "[All of them](metrics.md#relays). `relay.metrics_prefix` replaces `forebay_relay`; with the prefix"
+    yield "`metrics_governor` the names are those of metrics-governor."
     yield ""
 
 

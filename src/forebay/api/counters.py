@@ -9,17 +9,14 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import Counter
 from collections.abc import Iterator
-from itertools import accumulate
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
-from prometheus_client.openmetrics.exposition import generate_latest as generate_open_metrics
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from forebay.observe.metrics_page import MetricsPage
+from forebay.observe.shown_metrics import ShownMetric, shown_histogram, shown_number, shown_numbers
 
+if TYPE_CHECKING:
     from forebay.api.context import Context
     from forebay.failover.status import SpoolStatus
     from forebay.log.values import Appended
@@ -40,8 +37,8 @@ class Counters(Collector):
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._registry = CollectorRegistry()
-        self._registry.register(self)
+        self._page = MetricsPage(self)
+        self._others: list[Collector] = []
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._durations: dict[str, _Durations] = {}
         self.errors: Counter[str] = Counter()
@@ -80,93 +77,68 @@ class Counters(Collector):
 
     def add(self, collector: Collector) -> None:
         """Show the numbers of something else, too, until they are removed."""
-        self._registry.register(collector)
+        self._others.append(collector)
 
     def remove(self, collector: Collector) -> None:
         """Show them no longer."""
-        self._registry.unregister(collector)
+        self._others.remove(collector)
 
     def text(self, *, open_metrics: bool = False) -> str:
         """All numbers, as Prometheus reads them; without the last line of OpenMetrics."""
-        if open_metrics:
-            text: str = generate_open_metrics(self._registry).decode()  # type: ignore[no-untyped-call]
-            return text.removesuffix("# EOF\n")
-        return generate_latest(self._registry).decode()
+        return self._page.text(open_metrics=open_metrics)
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""
-        requests = CounterMetricFamily(
-            "forebay_http_requests", "Requests answered.", labels=["method", "route", "status"]
-        )
-        for (method, path, status), count in self._requests.items():
-            requests.add_metric([method, path, str(status)], count)
-        yield requests
-        seconds = HistogramMetricFamily(
-            "forebay_http_request_seconds",
-            "How long requests took, without those that wait.",
-            labels=["route"],
-        )
-        for path, durations in self._durations.items():
-            totals = accumulate(durations.counts)
-            bounds = [*map(str, _BOUNDS), "+Inf"]
-            seconds.add_metric([path], list(zip(bounds, totals, strict=True)), durations.sum)
-        yield seconds
-        yield _labelled("forebay_http_errors", "Problems answered, by kind.", "kind", self.errors)
-        refused = Counter({**self.refused, "unread answers": self._context.unread.refused})
-        yield _labelled("forebay_http_refused", "What was turned away, by reason.", "reason", refused)
-        yield _labelled(
-            "forebay_messages", "Messages that went through, by what was done.", "what", self.messages
-        )
-        keys = self._context.keys
-        if keys is not None:
-            text = "Keys and JWTs refused, by reason."
-            yield _labelled("forebay_http_unauthorized", text, "reason", keys.refused)
-        gauges = {
-            "forebay_http_connections": ("Open connections.", self.connections),
-            "forebay_http_waiting": ("Takes that wait for a task.", len(self._context.waiting)),
-            "forebay_http_pending_bytes": ("Bodies being worked on.", self._context.budget.used),
-            "forebay_http_unread_bytes": ("Answers not read yet.", self._context.unread.bytes),
-            "forebay_ready": ("Whether the store is open.", int(self._context.opened is not None)),
-            "forebay_database_healthy": ("Whether pushes go to the log.", int(self._context.is_healthy)),
-        }
-        text = "Rows of the SQL inbox that are rejected, up to 1,000."
-        gauges["forebay_inbox_rejected"] = (text, self._context.inbox_rejected())
-        if self._context.warm_problem is not None:
-            is_there = int(self._context.warm_problem() is None)
-            gauges["forebay_warm_healthy"] = ("Whether the shared warm tier is there.", is_there)
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(name, text, value=value)
+        yield from self._http()
+        yield from self._gauges()
         if self._context.failover is not None:
             yield from _spooled(self._context.failover.status())
+        for other in self._others:
+            yield from other.collect()
+
+    def _http(self) -> Iterator[ShownMetric]:
+        requests = {
+            (method, path, str(status)): count for (method, path, status), count in self._requests.items()
+        }
+        yield shown_numbers("forebay_http_requests_total", requests.items())
+        durations = [((path,), each.counts, each.sum) for path, each in self._durations.items()]
+        yield shown_histogram("forebay_http_request_seconds", _BOUNDS, durations)
+        refused = Counter({**self.refused, "unread answers": self._context.unread.refused})
+        yield _labelled("forebay_http_errors_total", self.errors)
+        yield _labelled("forebay_http_refused_total", refused)
+        yield _labelled("forebay_messages_total", self.messages)
+        if self._context.keys is not None:
+            yield _labelled("forebay_http_unauthorized_total", self._context.keys.refused)
+
+    def _gauges(self) -> Iterator[ShownMetric]:
+        context = self._context
+        yield shown_number("forebay_http_connections", self.connections)
+        yield shown_number("forebay_http_waiting", len(context.waiting))
+        yield shown_number("forebay_http_pending_bytes", context.budget.used)
+        yield shown_number("forebay_http_unread_bytes", context.unread.bytes)
+        yield shown_number("forebay_ready", int(context.opened is not None))
+        yield shown_number("forebay_database_healthy", int(context.is_healthy))
+        yield shown_number("forebay_inbox_rejected", context.inbox_rejected())
+        if context.warm_problem is not None:
+            yield shown_number("forebay_warm_healthy", int(context.warm_problem() is None))
 
 
-def _spooled(status: SpoolStatus) -> Iterator[Metric]:
-    counts = {
-        "forebay_spool_flushed": ("Messages that came from the spool to the log.", status.flushed),
-        "forebay_outages": ("How often the log was lost.", status.outages),
-        "forebay_spool_settled": ("Outcomes that were answered while the log was away.", status.settled),
-        "forebay_spool_late": ("Tasks whose spooled outcome came to the log too late.", status.late),
+def _spooled(status: SpoolStatus) -> Iterator[ShownMetric]:
+    numbers: dict[str, float] = {
+        "forebay_outages_total": status.outages,
+        "forebay_spool_flushed_total": status.flushed,
+        "forebay_spool_settled_total": status.settled,
+        "forebay_spool_late_total": status.late,
+        "forebay_spool_pending": status.pending,
+        "forebay_spool_failed": status.failed,
+        "forebay_spool_refuses": int(status.refused is not None),
+        "forebay_spool_settlements": status.settlements,
+        "forebay_spool_files": status.files,
+        "forebay_spool_bytes": status.bytes,
     }
-    for name, (text, count) in counts.items():
-        yield CounterMetricFamily(name, text, value=count)
-    gauges: dict[str, tuple[str, float]] = {
-        "forebay_spool_pending": ("Messages that were accepted and are not in the log yet.", status.pending),
-        "forebay_spool_failed": ("Messages and settlements that were set aside.", status.failed),
-        "forebay_spool_rate": ("Messages replayed in a second, of late.", status.rate),
-        "forebay_spool_refuses": (
-            "Whether the spool takes no more messages.",
-            int(status.refused is not None),
-        ),
-        "forebay_spool_settlements": ("Outcomes that wait for the log.", status.settlements),
-        "forebay_spool_files": ("Files in the spool.", status.files),
-        "forebay_spool_bytes": ("What they take on disk.", status.bytes),
-    }
-    for name, (text, value) in gauges.items():
-        yield GaugeMetricFamily(name, text, value=value)
+    for name, value in numbers.items():
+        yield shown_number(name, value)
 
 
-def _labelled(name: str, text: str, label: str, counts: Counter[str]) -> Metric:
-    family = CounterMetricFamily(name, text, labels=[label])
-    for value, count in counts.items():
-        family.add_metric([value], count)
-    return family
+def _labelled(name: str, counts: Counter[str]) -> ShownMetric:
+    return shown_numbers(name, [((value,), count) for value, count in counts.items()])

@@ -15,6 +15,7 @@ from typing import Final, Literal
 import msgspec
 
 from forebay.model import Corrupt, Rejected
+from forebay.observe.metric_table import TABLE
 
 __all__ = [
     "OTHER",
@@ -26,10 +27,12 @@ __all__ = [
     "encode_document",
     "family",
     "merged",
+    "snapshot_family",
 ]
 
-Kind = Literal["gauge", "counter", "age"]
-"""`age`: a gauge whose numbers are times, in seconds since 1970, and which shows how long ago they were."""
+Kind = Literal["gauge", "counter", "age", "untyped"]
+"""`age`: a gauge whose numbers are times, in seconds since 1970, and which shows how long ago they were.
+`untyped`: a name of another system, whose ending says another type than its numbers have."""
 
 SERIES_MAX: Final = 10_000
 OTHER: Final = "other"
@@ -98,16 +101,19 @@ def family(
     )
 
 
+def snapshot_family(
+    name: str, series: Iterable[tuple[Sequence[str | None], float]], *, series_max: int = SERIES_MAX
+) -> Family:
+    """A family under a name of the table."""
+    row = TABLE[name]
+    assert row.kind != "histogram", "a snapshot has no histograms"
+    return family(row.family_name, row.kind, row.help, row.labels, series, series_max=series_max)
+
+
 def merged(name: str, document: Document, parts: Mapping[str, Document]) -> Document:
     """One document with the families of all parts, and how old each part is; a name belongs to its first."""
     taken = {name: document.taken_at, **{part: found.taken_at for part, found in parts.items()}}
-    ages = family(
-        "forebay_snapshot_part_age_seconds",
-        "age",
-        "How long ago a part of the snapshot was counted.",
-        ("part",),
-        [((part,), at) for part, at in taken.items()],
-    )
+    ages = snapshot_family("forebay_snapshot_part_age_seconds", [((part,), at) for part, at in taken.items()])
     families = {each.name: each for each in (*document.families, ages)}
     for found in parts.values():
         for each in found.families:

@@ -11,6 +11,7 @@ from collections.abc import Callable, Iterable
 from typing import Final
 
 from forebay.observe.document import Document, Family
+from forebay.observe.metric_table import unit_of
 
 __all__ = ["Exposition", "render"]
 
@@ -58,9 +59,16 @@ def _shown_name(family: Family) -> str:
 def _head(family: Family, *, open_metrics: bool) -> str:
     # In the classic format a counter is declared by the name of its series, in OpenMetrics without `_total`.
     name = family.name if open_metrics else _shown_name(family)
-    kind = "counter" if family.kind == "counter" else "gauge"
     escapes = _ESCAPES if open_metrics else _HELP_ESCAPES
-    return f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {kind}\n"
+    head = f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {_kind(family, open_metrics)}\n"
+    unit = unit_of(family.name) if open_metrics else ""
+    return f"{head}# UNIT {name} {unit}\n" if unit else head
+
+
+def _kind(family: Family, open_metrics: bool) -> str:  # noqa: FBT001 - as its callers have it
+    if family.kind == "untyped":
+        return "unknown" if open_metrics else "untyped"
+    return "counter" if family.kind == "counter" else "gauge"
 
 
 def _labelled(family: Family) -> Iterable[tuple[str, float]]:

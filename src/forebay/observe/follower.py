@@ -13,7 +13,7 @@ from collections.abc import Callable
 from typing import Final
 
 from forebay.model import ForebayError, redact
-from forebay.observe.document import Document, Family, decode_document, family
+from forebay.observe.document import Document, Family, decode_document, snapshot_family
 from forebay.observe.exposition import Exposition, render
 from forebay.observe.refresher import RefreshNumbers
 from forebay.observe.snapshot_store import Published, SnapshotMeta, SnapshotStore
@@ -105,62 +105,28 @@ class Follower:
     def _refreshes(self) -> list[Family]:
         numbers = self._numbers
         counts = [((status,), float(numbers.refreshes[status])) for status in ("ok", "error", "waiting")]
-        times = (
-            ("success", "published a snapshot", numbers.last_success_at),
-            ("failure", "failed to", numbers.last_failure_at),
-        )
+        times = {"success": numbers.last_success_at, "failure": numbers.last_failure_at}
         return [
-            family(
-                "forebay_snapshot_refreshes",
-                "counter",
-                "Refreshes by this server: ok, error, or waiting while another server's turn lasts.",
-                ("status",),
-                counts,
-            ),
-            family(
-                "forebay_snapshot_refresh_duration_seconds",
-                "gauge",
-                "How long this server's last refresh took.",
-                (),
-                [((), numbers.seconds)],
-            ),
+            snapshot_family("forebay_snapshot_refreshes_total", counts),
+            snapshot_family("forebay_snapshot_refresh_duration_seconds", [((), numbers.seconds)]),
             *(
-                family(
-                    f"forebay_snapshot_last_{name}_timestamp_seconds",
-                    "gauge",
-                    f"When this server last {text}, in seconds since 1970.",
-                    (),
-                    [((), at)],
-                )
-                for name, text, at in times
+                snapshot_family(f"forebay_snapshot_last_{name}_timestamp_seconds", [((), at)])
+                for name, at in times.items()
                 if at is not None
             ),
         ]
 
     def _freshness(self) -> list[Family]:
         age, meta = self.age_seconds, self.meta
-        stale = [((), float(self.is_stale))]
-        text = "1 while the snapshot is older than max_staleness, or there is none."
-        found = [family("forebay_snapshot_stale", "gauge", text, (), stale)]
+        found = [snapshot_family("forebay_snapshot_stale", [((), float(self.is_stale))])]
         if meta is None or age is None or self.document is None:
             return found
         folded = [((each.name,), float(each.folded)) for each in self.document.families if each.folded]
+        seconds = meta.aggregation_duration_ms / 1000
         return [
             *found,
-            family("forebay_snapshot_age_seconds", "gauge", "How old the snapshot is.", (), [((), age)]),
-            family("forebay_snapshot_series", "gauge", "Series in it.", (), [((), meta.rows_total)]),
-            family(
-                "forebay_snapshot_aggregation_seconds",
-                "gauge",
-                "How long it took to make it.",
-                (),
-                [((), meta.aggregation_duration_ms / 1000)],
-            ),
-            family(
-                "forebay_snapshot_folded_series",
-                "gauge",
-                "Series beyond the cap of a family, which are counted in `other`.",
-                ("family",),
-                folded,
-            ),
+            snapshot_family("forebay_snapshot_age_seconds", [((), age)]),
+            snapshot_family("forebay_snapshot_series", [((), meta.rows_total)]),
+            snapshot_family("forebay_snapshot_aggregation_seconds", [((), seconds)]),
+            snapshot_family("forebay_snapshot_folded_series", folded),
         ]

@@ -10,17 +10,20 @@ import asyncio
 import logging
 import socket
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final
 
 import msgspec
+from prometheus_client.registry import Collector
 
 from forebay.deliver.control import QueueControl
 from forebay.deliver.delivery import Delivery
-from forebay.deliver.metrics import CONTENT_TYPE, exposition
+from forebay.deliver.metrics import PREFIX, DeliveryMetrics
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.values import Request
+from forebay.observe.metrics_page import MetricsPage
+from forebay.observe.shown_metrics import ShownMetric, shown_numbers
 from forebay.relay.answer import page, problem
 from forebay.relay.intake import Intake
 from forebay.relay.protocol import Connection, Reply
@@ -39,7 +42,7 @@ _TEXT: Final = "text/plain; charset=utf-8"
 _ALLOW: Final = "allow: POST, PUT, PATCH, DELETE, GET\r\n"
 
 
-class Relay:
+class Relay(Collector):
     """A relay on a socket. Used by one event loop."""
 
     def __init__(
@@ -57,6 +60,8 @@ class Relay:
         self.requests: Counter[int] = Counter()
         """Requests that never became one, by the status of their answer."""
         self._settings = settings
+        self._numbers = DeliveryMetrics(deliveries, settings.metrics_prefix)
+        self._metrics = MetricsPage(self)
         self._queue = queue
         self._controls = controls
         self._intake = Intake(deliveries, enabled=queue.enabled, always_queue=queue.always_queue)
@@ -136,7 +141,7 @@ class Relay:
         if request.method in _RELAYED:
             self._intake.take(request, reply)
         elif request.method in (b"GET", b"HEAD"):
-            answer = self._page(request.target.partition(b"?")[0])
+            answer = self._page(request)
             reply(answer if request.method == b"GET" else answer.partition(b"\r\n\r\n")[0] + b"\r\n\r\n")
         else:
             self.refused(405)
@@ -145,7 +150,8 @@ class Relay:
 
     # Pages
 
-    def _page(self, path: bytes) -> bytes:
+    def _page(self, request: Request) -> bytes:
+        path = request.target.partition(b"?")[0]
         if path == b"/healthz":
             return page(200, _TEXT, b"ok\n")
         if path == b"/readyz":
@@ -153,7 +159,8 @@ class Relay:
             text = "".join(f"{line}\n" for line in problems) or "ok\n"
             return page(503 if problems else 200, _TEXT, text.encode())
         if path == b"/metrics":
-            return page(200, CONTENT_TYPE, self.metrics().encode())
+            text, media = self._metrics.answer(_accept(request))
+            return page(200, media, text.encode())
         if path == b"/status":
             found = [status_of(delivery) for delivery in self.deliveries]
             return page(200, "application/json", msgspec.json.encode(found))
@@ -171,21 +178,15 @@ class Relay:
                 found.append(f"{name}: the queue is full")
         return found
 
-    def metrics(self) -> str:
-        """All numbers, in Prometheus' text format."""
-        prefix = self._settings.metrics_prefix
-        own = [
-            f"# HELP {prefix}_relay_connections Open connections of clients.",
-            f"# TYPE {prefix}_relay_connections gauge",
-            f"{prefix}_relay_connections {len(self._connections)}",
-            f"# HELP {prefix}_relay_refused_total Requests that were malformed, too large or too slow.",
-            f"# TYPE {prefix}_relay_refused_total counter",
-            *(
-                f'{prefix}_relay_refused_total{{status="{status}"}} {count}'
-                for status, count in sorted(self.requests.items())
-            ),
-        ]
-        return exposition(self.deliveries, prefix) + "\n".join(own) + "\n"
+    def collect(self) -> Iterator[ShownMetric]:
+        """Read all numbers."""
+        yield from self._numbers.collect()
+        own: dict[str, list[tuple[tuple[str, ...], float]]] = {
+            "connections": [((), len(self._connections))],
+            "refused_total": [((str(status),), count) for status, count in sorted(self.requests.items())],
+        }
+        for name, rows in own.items():
+            yield shown_numbers(f"{PREFIX}_{name}", rows, shown_as=self._numbers.shown_as(name))
 
     def _look(self) -> None:
         """Cut off clients that take too long; read tokens again that were changed."""
@@ -196,3 +197,7 @@ class Relay:
             self.tokens.look()
         for connection in list(self._connections):
             connection.look(now)
+
+
+def _accept(request: Request) -> str:
+    return ",".join(value.decode("latin-1") for name, value in request.headers if name.lower() == b"accept")

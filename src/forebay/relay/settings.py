@@ -74,7 +74,7 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
     metrics_prefix: Annotated[
         str,
         msgspec.Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", description="the start of a metric's name"),
-    ] = "forebay"
+    ] = "forebay_relay"
     """The prefix of metrics; `metrics_governor` gives the names of metrics-governor."""
     limits: RelayLimits = RelayLimits()
 

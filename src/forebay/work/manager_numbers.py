@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
 from prometheus_client.registry import Collector
 
+from forebay.observe.shown_metrics import ShownMetric, shown_number, shown_numbers
 from forebay.work.allocation import Plan
 from forebay.work.board import LEAD_SECONDS
-
-if TYPE_CHECKING:
-    from prometheus_client import Metric
 
 __all__ = ["ManagerNumbers"]
 
@@ -55,31 +52,18 @@ class ManagerNumbers(Collector):
         """It doesn't lead."""
         self._plan, self._led_at = {}, None
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""
         leads = self._led_at is not None and self._elapsed() - self._led_at < LEAD_SECONDS
         plan = self._plan if leads else {}
-        rounds = CounterMetricFamily(
-            "forebay_manager_rounds", "Rounds, by how they went: led, stood_by, failed.", labels=["result"]
-        )
-        for result in _RESULTS:
-            rounds.add_metric([result], self._rounds[result])
-        wanted = GaugeMetricFamily(
-            "forebay_manager_processors_wanted",
-            "Job processors that workers may have at a queue, as they were told.",
-            labels=["queue"],
-        )
         told: Counter[str] = Counter()
         for given in plan.values():
             told.update(given)
-        for queue, count in sorted(told.items()):
-            wanted.add_metric([queue], count)
-        yield GaugeMetricFamily("forebay_manager_leading", "1 for the Manager that leads.", value=int(leads))
-        yield rounds
-        text = "Instructions sent: one for each worker in each round."
-        yield CounterMetricFamily("forebay_manager_instructions", text, value=self._instructions)
-        text = "Rounds in which workers were told something else than before."
-        yield CounterMetricFamily("forebay_manager_plan_changes", text, value=self._changes)
-        text = "Workers that are told what to do."
-        yield GaugeMetricFamily("forebay_manager_workers", text, value=len(plan))
-        yield wanted
+        yield shown_number("forebay_manager_leading", int(leads))
+        rounds = [((result,), self._rounds[result]) for result in _RESULTS]
+        yield shown_numbers("forebay_manager_rounds_total", rounds)
+        yield shown_number("forebay_manager_instructions_total", self._instructions)
+        yield shown_number("forebay_manager_plan_changes_total", self._changes)
+        yield shown_number("forebay_manager_workers", len(plan))
+        wanted = [((queue,), count) for queue, count in sorted(told.items())]
+        yield shown_numbers("forebay_manager_processors_wanted", wanted)

@@ -8,16 +8,13 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Iterator
-from itertools import accumulate
-from typing import TYPE_CHECKING, ClassVar, Final
+from typing import ClassVar, Final
 from weakref import WeakKeyDictionary
 
 from prometheus_client import CollectorRegistry
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from forebay.observe.shown_metrics import ShownMetric, shown_histogram, shown_number, shown_numbers
 
 __all__ = ["Numbers", "QueueNumbers"]
 
@@ -25,16 +22,17 @@ CYCLE_SECONDS_MAX: Final = 10.0
 """A cycle should take no longer, so that a worker that is to stop stops soon."""
 _BOUNDS: Final = (0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, CYCLE_SECONDS_MAX, 30.0, 60.0)
 _SMOOTHING: Final = 0.2
-_COUNTERS: Final = {
-    "tasks_processed": ("processed", "Tasks that handlers were done with."),
-    "tasks_errors": ("errors", "Tasks on which handlers failed."),
-    "tasks_retried": ("retried", "Tasks that were sent back."),
-    "tasks_buried": ("buried", "Tasks that were made dead letters."),
-    "tasks_parked": ("parked", "Tasks left for another version of the program."),
-    "tasks_lost": ("lost", "Tasks whose lease was lost before they were settled."),
-    "handler_errors": ("handler_errors", "Calls of handlers that raised, or took too long."),
-    "handlers_overdue": ("overdue", "Calls of handlers that took longer than `handle_seconds_max`."),
-    "queue_job_processor_slow_cycles": ("slow_cycles", "Cycles that took longer than 10 seconds."),
+_BY_QUEUE: Final = {
+    "forebay_worker_tasks_processed_total": "processed",
+    "forebay_worker_tasks_failed_total": "errors",
+    "forebay_worker_tasks_retried_total": "retried",
+    "forebay_worker_tasks_buried_total": "buried",
+    "forebay_worker_tasks_parked_total": "parked",
+    "forebay_worker_tasks_lost_total": "lost",
+    "forebay_worker_handler_errors_total": "handler_errors",
+    "forebay_worker_handlers_overdue_total": "overdue",
+    "forebay_worker_slow_cycles_total": "slow_cycles",
+    "forebay_worker_stragglers": "stragglers",
 }
 
 
@@ -71,7 +69,7 @@ class Numbers(Collector):
     def __init__(self) -> None:
         self.workers = 0
         self.processors = 0
-        self._queues: dict[int, QueueNumbers] = {}
+        self._queues: dict[tuple[str, int], QueueNumbers] = {}
 
     @classmethod
     def of(cls, registry: CollectorRegistry) -> Numbers:
@@ -82,40 +80,21 @@ class Numbers(Collector):
             registry.register(found)
         return found
 
-    def queue(self, number: int) -> QueueNumbers:
+    def queue(self, name: str, number: int) -> QueueNumbers:
         """The numbers of a queue."""
-        return self._queues.setdefault(number, QueueNumbers())
+        return self._queues.setdefault((name, number), QueueNumbers())
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""
-        cycles = HistogramMetricFamily(
+        queues = [((name, str(number)), queue) for (name, number), queue in self._queues.items()]
+        yield shown_histogram(
             "queue_job_processor_cycle_duration_seconds",
-            "How long it took to take a batch and handle it, without waiting for tasks.",
-            labels=["queue_num"],
+            _BOUNDS,
+            [(labels, queue.cycles, queue.cycles_seconds) for labels, queue in queues],
         )
-        in_progress = GaugeMetricFamily(
-            "queue_tasks_in_progress", "Tasks in the hands of handlers.", labels=["queue_num"]
-        )
-        stragglers = GaugeMetricFamily(
-            "queue_running_stragglers",
-            "Handlers that took too long, would not end, and still run.",
-            labels=["queue_num"],
-        )
-        bounds = [*map(str, _BOUNDS), "+Inf"]
-        for number, queue in self._queues.items():
-            buckets = list(zip(bounds, accumulate(queue.cycles), strict=True))
-            cycles.add_metric([str(number)], buckets, queue.cycles_seconds)
-            in_progress.add_metric([str(number)], queue.in_progress)
-            stragglers.add_metric([str(number)], queue.stragglers)
-        yield cycles
-        yield in_progress
-        yield stragglers
-        yield GaugeMetricFamily("queue_running_workers", "Workers that run.", value=self.workers)
-        yield GaugeMetricFamily(
-            "queue_running_job_processors", "Job processors that run.", value=self.processors
-        )
-        for name, (field, text) in _COUNTERS.items():
-            family = CounterMetricFamily(name, text, labels=["queue_num"])
-            for number, queue in self._queues.items():
-                family.add_metric([str(number)], getattr(queue, field))
-            yield family
+        in_progress = [(labels, queue.in_progress) for labels, queue in queues]
+        yield shown_numbers("queue_tasks_in_progress", in_progress)
+        yield shown_number("queue_running_workers", self.workers)
+        yield shown_number("queue_running_job_processors", self.processors)
+        for name, field in _BY_QUEUE.items():
+            yield shown_numbers(name, [(labels[:1], getattr(queue, field)) for labels, queue in queues])

@@ -98,7 +98,7 @@ class Worker:
             numbers = Numbers.of(self.registry)
             for binding in self.bindings.values():
                 number = await _queue_number(store, binding)
-                self._served[binding.queue] = Served(binding, number, numbers.queue(number))
+                self._served[binding.queue] = Served(binding, number, numbers.queue(binding.queue, number))
         except BaseException:
             self._served.clear()
             await self._stack.aclose()

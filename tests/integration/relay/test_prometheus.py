@@ -173,7 +173,7 @@ async def test_every_sample_arrives_although_the_receiver_is_killed(tmp_path: Pa
             assert len(sent) == SERIES
             await target.until(lambda: _has_all(receiver, sent, end))
             assert await receiver.samples(end) == sent
-            assert 'error_type="client_error"} 0\n' in await relay.page("/metrics")
+            assert 'error_type="client_error"} 0.0\n' in await relay.page("/metrics")
 
 
 async def _has_samples(prometheus: Prometheus) -> bool:

@@ -95,8 +95,7 @@ async def test_it_shows_its_numbers_and_whether_it_is_well(
     worker.until(lambda: get(f"http://{page}/healthz") == (200, "ok\n"), "it is well")
     async with forebay.open(server.url) as store:
         await store.put_task(QUEUE, *[b"x"] * 10)
-        number = (await store.queue(QUEUE)).number
-    line = f'tasks_processed_total{{queue_num="{number}"}} 10.0'
+    line = f'forebay_worker_tasks_processed_total{{queue="{QUEUE}"}} 10.0'
     worker.until(lambda: line in get(f"http://{page}/metrics")[1], "tasks are counted")
     text = get(f"http://{page}/metrics")[1]
     assert "queue_running_workers 1.0" in text

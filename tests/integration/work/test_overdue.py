@@ -122,7 +122,7 @@ async def test_a_handler_that_hangs_has_failed_after_a_day(
         await until(lambda: own.processed == 3, "what is counted")
         assert (own.overdue, own.handler_errors, own.errors, own.retried, own.stragglers) == (1, 1, 2, 2, 0)
         text = generate_latest(worker.registry).decode()
-        assert f'handlers_overdue_total{{queue_num="{worker.numbers()[queue]}"}} 1.0' in text
+        assert f'forebay_worker_handlers_overdue_total{{queue="{queue}"}} 1.0' in text
     assert sorted(seen) == [(b"a", 0), (b"b", 0), (b"b", 1), (b"c", 0), (b"c", 1)]
     (said,) = [record.message for record in caplog.records if "handle_seconds_max" in record.message]
     assert said.startswith(f"the handler of {queue} took longer than 86400 s, its handle_seconds_max")
@@ -322,7 +322,7 @@ async def test_stragglers_are_bounded_by_the_processors_and_hold_up_their_queue_
         assert work.done == []  # nobody works on the queue
         assert worker.trouble == f"no tasks of {queue} are taken: 2 of its handlers don't end"
         text = generate_latest(worker.registry).decode()
-        assert f'queue_running_stragglers{{queue_num="{worker.numbers()[queue]}"}} 2.0' in text
+        assert f'forebay_worker_stragglers{{queue="{queue}"}} 2.0' in text
         work.end.release()
         await until(lambda: b"c" in work.done, "it is worked on again")
         await until(lambda: worker.trouble is None, "the trouble is over")
@@ -423,7 +423,7 @@ def test_a_handler_may_take_a_day_unless_it_is_told_otherwise() -> None:
 
 async def test_numbers_of_what_hung_are_there_from_the_start(memory: Store, queue: str) -> None:
     registry = CollectorRegistry()
-    async with running(memory, in_thread(queue, Hanging()), registry=registry) as worker:
-        text, label = generate_latest(registry).decode(), f'{{queue_num="{worker.numbers()[queue]}"}}'
-    assert f"handlers_overdue_total{label} 0.0" in text
-    assert f"queue_running_stragglers{label} 0.0" in text
+    async with running(memory, in_thread(queue, Hanging()), registry=registry):
+        text, label = generate_latest(registry).decode(), f'{{queue="{queue}"}}'
+    assert f"forebay_worker_handlers_overdue_total{label} 0.0" in text
+    assert f"forebay_worker_stragglers{label} 0.0" in text

@@ -225,19 +225,18 @@ async def test_the_numbers_have_the_names_and_labels_of_the_original(memory: Sto
     async with running(memory, binding("a", hands.handle, batch_size=5), registry=registry):
         await until(lambda: hands.at_work["a"] == 1, "at work")
         text = generate_latest(registry).decode()
-        assert f'queue_tasks_in_progress{{queue_num="{number}"}} 5.0' in text
+        assert f'queue_tasks_in_progress{{queue="a",queue_num="{number}"}} 5.0' in text
         assert "queue_running_workers 1.0" in text
         assert "queue_running_job_processors 1.0" in text
         hands.go_on.set()
         await until_counts(memory, "a", lambda found: found.done == 20)
     text = generate_latest(registry).decode()
     name = "queue_job_processor_cycle_duration_seconds"
-    assert f'{name}_count{{queue_num="{number}"}} 4.0' in text
-    assert f'{name}_bucket{{le="10.0",queue_num="{number}"}} 4.0' in text
-    assert f'tasks_processed_total{{queue_num="{number}"}} 20.0' in text
-    for other in ("tasks_errors", "handler_errors", "tasks_parked", "tasks_lost"):
-        assert f'{other}_total{{queue_num="{number}"}} 0.0' in text
-    assert f'queue_job_processor_slow_cycles_total{{queue_num="{number}"}} 0.0' in text
+    assert f'{name}_count{{queue="a",queue_num="{number}"}} 4.0' in text
+    assert f'{name}_bucket{{le="10.0",queue="a",queue_num="{number}"}} 4.0' in text
+    assert 'forebay_worker_tasks_processed_total{queue="a"} 20.0' in text
+    for other in ("tasks_failed", "handler_errors", "tasks_parked", "tasks_lost", "slow_cycles"):
+        assert f'forebay_worker_{other}_total{{queue="a"}} 0.0' in text
     assert "queue_running_workers 0.0" in text
     assert "queue_running_job_processors 0.0" in text
 

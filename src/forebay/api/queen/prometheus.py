@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily
+from prometheus_client import generate_latest
 from prometheus_client.registry import Collector
 
 from forebay.api.answers import Answer
@@ -23,17 +22,14 @@ from forebay.api.queen.routes import queen_route
 from forebay.api.queen.vitals import vitals
 from forebay.log.values import QueueStats
 from forebay.model import Unavailable
+from forebay.observe.metrics_page import CLASSIC
+from forebay.observe.shown_metrics import ShownMetric, shown_number, shown_numbers
 
 if TYPE_CHECKING:
-    from prometheus_client import Metric
-
     from forebay.api.context import Context
 
 QUEUES_MAX: Final = 1_000
-_MEDIA: Final = "text/plain; version=0.0.4; charset=utf-8"
 _SECOND: Final = 1_000_000
-_SERVER: Final = ("server",)
-_CLUSTER: Final = ("cluster",)
 
 
 async def prometheus(call: Call) -> Answer:
@@ -44,99 +40,86 @@ async def prometheus(call: Call) -> Answer:
         queues: Sequence[QueueStats] = (await call.desk.census.stats()).queues
     except Unavailable:
         queues = ()
-    return Answer(context.counters.text().encode() + _text(_Numbers(context, queues)), media=_MEDIA)
+    text = context.counters.text().encode() + generate_latest(QueenNumbers(context, queues))
+    return Answer(text, media=CLASSIC)
 
 
-def _text(numbers: Collector) -> bytes:
-    registry = CollectorRegistry()
-    registry.register(numbers)
-    return generate_latest(registry)
-
-
-class _Numbers(Collector):
+class QueenNumbers(Collector):
     """Queen's names for what we know."""
 
     def __init__(self, context: Context, queues: Sequence[QueueStats]) -> None:
         self._context = context
         self._queues = queues
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""
-        yield from self._process()
+        for name, value in {**self._gauges(), **_processor()}.items():
+            yield shown_number(name, value)
         yield from self._messages()
         yield from _by_queue(self._queues)
 
-    def _process(self) -> Iterator[Metric]:
+    def _gauges(self) -> Mapping[str, float]:
         context, vital = self._context, vitals()
         spool = None if context.failover is None else context.failover.status()
         uptime = (context.clock.now() - context.desk.samples.began_at) / _SECOND
-        gauges: Mapping[str, tuple[str, float]] = {
-            "queen_uptime_seconds": ("Since the server was started.", max(0.0, uptime)),
-            "queen_process_resident_memory_bytes": ("Memory that is resident.", vital.rss),
-            "queen_process_virtual_memory_bytes": ("Memory that is mapped.", vital.virtual),
-            "queen_parked_long_polls": ("Pops that wait.", len(context.waiting)),
-            "queen_file_buffer_pending": ("Messages on disk.", 0 if spool is None else spool.pending),
-            "queen_file_buffer_failed": ("What was set aside.", 0 if spool is None else spool.failed),
-            "queen_file_buffer_db_healthy": ("Whether pushes go to the log.", int(context.is_healthy)),
-            "queen_maintenance_mode_enabled": (
-                "Whether pushes are held back.",
-                int(context.desk.maintenance.push),
-            ),
+        return {
+            "queen_uptime_seconds": max(0.0, uptime),
+            "queen_process_resident_memory_bytes": vital.rss,
+            "queen_process_virtual_memory_bytes": vital.virtual,
+            "queen_parked_long_polls": len(context.waiting),
+            "queen_file_buffer_pending": 0 if spool is None else spool.pending,
+            "queen_file_buffer_failed": 0 if spool is None else spool.failed,
+            "queen_file_buffer_db_healthy": int(context.is_healthy),
+            "queen_maintenance_mode_enabled": int(context.desk.maintenance.push),
         }
-        for name, (text, value) in gauges.items():
-            yield GaugeMetricFamily(name, text, value=value)
-        for kind, value in (("user", vital.user_us), ("system", vital.system_us)):
-            yield CounterMetricFamily(f"queen_cpu_{kind}_microseconds", "Processor time.", value=value)
 
-    def _messages(self) -> Iterator[Metric]:
+    def _messages(self) -> Iterator[ShownMetric]:
         """What went through this server, which Queen counts for all servers together."""
         counts = look(self._context).counts
         failed = counts["retried"] + counts["buried"]
         totals = {
-            "push_requests": ("Requests to push.", counts["push_requests"]),
-            "pop_requests": ("Requests to pop.", counts["pop_requests"]),
-            "ack_requests": ("Requests to acknowledge.", counts["ack_requests"]),
-            "transactions": ("Transactions.", counts["transactions"]),
-            "push_messages": ("Messages pushed.", counts["pushed"]),
-            "pop_messages": ("Messages popped.", counts["taken"]),
-            "ack_messages": ("Messages acknowledged.", counts["done"] + failed),
-            "db_errors": ("Requests that failed since the log was away.", counts["log_errors"]),
-            "dlq": ("Messages that became dead letters by an acknowledgement.", counts["buried"]),
+            "push_requests": counts["push_requests"],
+            "pop_requests": counts["pop_requests"],
+            "ack_requests": counts["ack_requests"],
+            "transactions": counts["transactions"],
+            "push_messages": counts["pushed"],
+            "pop_messages": counts["taken"],
+            "ack_messages": counts["done"] + failed,
+            "db_errors": counts["log_errors"],
+            "dlq": counts["buried"],
         }
-        for name, (text, value) in totals.items():
-            family = CounterMetricFamily(f"queen_cluster_{name}", f"{text} On this server.", labels=["scope"])
-            family.add_metric(_SERVER, value)
-            yield family
-        acks = CounterMetricFamily(
-            "queen_cluster_ack",
-            "Acknowledgements by result. On this server.",
-            labels=["scope", "result"],
-        )
-        acks.add_metric((*_SERVER, "success"), counts["done"])
-        acks.add_metric((*_SERVER, "failed"), failed)
-        yield acks
+        for name, value in totals.items():
+            yield shown_numbers(f"queen_cluster_{name}_total", [(("server",), value)])
+        results = [(("server", "success"), counts["done"]), (("server", "failed"), failed)]
+        yield shown_numbers("queen_cluster_ack_total", results)
 
 
-def _by_queue(queues: Sequence[QueueStats]) -> Iterator[Metric]:
+def _processor() -> Mapping[str, float]:
+    vital = vitals()
+    return {
+        "queen_cpu_user_microseconds_total": vital.user_us,
+        "queen_cpu_system_microseconds_total": vital.system_us,
+    }
+
+
+_DEPTHS: Final = {
+    "queen_dlq_depth_by_queue": "dead_letter",
+    "queen_queue_depth_total": "total",
+    "queen_queue_depth_pending": "pending",
+    "queen_queue_depth_processing": "processing",
+}
+
+
+def _by_queue(queues: Sequence[QueueStats]) -> Iterator[ShownMetric]:
     """What is where, by queue."""
     counts = [(shown_queue(one.queue.name), counts_of(one)) for one in queues]
     counts.sort(key=lambda pair: (-_unfinished(pair[1]), pair[0]))
-    total = GaugeMetricFamily("queen_dlq_depth", "Dead letters of all queues.", labels=["scope"])
-    total.add_metric(_CLUSTER, sum(one.dead_letter for _, one in counts))
-    yield total
-    families = {
-        "queen_dlq_depth_by_queue": ("Dead letters.", "dead_letter"),
-        "queen_queue_depth_total": ("Messages that were ever pushed.", "total"),
-        "queen_queue_depth_pending": ("Messages that wait.", "pending"),
-        "queen_queue_depth_processing": ("Messages that are out with consumers.", "processing"),
-    }
-    for name, (text, field) in families.items():
-        family = GaugeMetricFamily(name, text, labels=["queue"])
-        for queue, one in counts[:QUEUES_MAX]:
-            family.add_metric([queue], getattr(one, field))
-        yield family
-    left_out = max(0, len(counts) - QUEUES_MAX)
-    yield GaugeMetricFamily("queen_queues_left_out", "Queues without numbers of their own.", value=left_out)
+    dead = sum(one.dead_letter for _, one in counts)
+    yield shown_numbers("queen_dlq_depth", [(("cluster",), dead)])
+    for name, field in _DEPTHS.items():
+        rows = [((queue,), getattr(one, field)) for queue, one in counts[:QUEUES_MAX]]
+        yield shown_numbers(name, rows)
+    yield shown_number("queen_queues_left_out", max(0, len(counts) - QUEUES_MAX))
 
 
 def _unfinished(counts: Counts) -> int:

@@ -18,13 +18,12 @@ from forebay.api.queen.vitals import vitals
 from forebay.api.routing import Route
 from forebay.failover.status import SpoolStatus
 from forebay.model import ForebayError, redact
+from forebay.observe.metrics_page import CLASSIC, END, OPEN_METRICS, prefers_open_metrics
 from forebay.wire.forms import Form, Micros
 from forebay.wire.media import JSON, TEXT
 
 _PATIENCE_SECONDS: Final = 5.0
 """Whoever asks whether we are ready wants to know it soon."""
-_PROMETHEUS: Final = "text/plain; version=0.0.4; charset=utf-8"
-_OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
 _ANYTHING: Final = ("", "*/*")
 """What people with `curl` and Queen's clients say that they read. Programs that scrape say what they read."""
 _OTHER_THAN_JSON: Final = ("text/", "openmetrics")
@@ -160,13 +159,13 @@ async def metrics(call: Call) -> Answer:
     accept, context = (call.header(b"accept") or "").strip().lower(), call.context
     if _wants_json(accept):
         return Answer(encode_json(_numbers(context)), media=JSON)
-    open_metrics = _OPEN_METRICS.partition(";")[0] in accept
+    open_metrics = prefers_open_metrics(accept)
     text = context.counters.text(open_metrics=open_metrics)
     if context.snapshot is not None:
         text += context.snapshot.text(open_metrics=open_metrics)
     if open_metrics:
-        return Answer((text + "# EOF\n").encode(), media=_OPEN_METRICS)
-    return Answer(text.encode(), media=_PROMETHEUS)
+        return Answer((text + END).encode(), media=OPEN_METRICS)
+    return Answer(text.encode(), media=CLASSIC)
 
 
 async def config(call: Call) -> Answer:

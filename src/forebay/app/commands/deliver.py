@@ -12,7 +12,6 @@ from typing import Final
 
 import msgspec
 import uvloop
-from prometheus_client import CollectorRegistry
 
 from forebay.app.commands.arguments import address, duration, pair
 from forebay.app.commands.beginning import begun
@@ -134,9 +133,8 @@ async def _deliver(arguments: argparse.Namespace, name: str, settings: QueueDeli
             return
         deliveries = Deliveries(store, {name: settings}, process=process_title(), stop_seconds=arguments.stop)
         if arguments.metrics is not None:
-            registry = CollectorRegistry()
-            registry.register(QueueDeliveryMetrics(deliveries.running))
-            page = NumbersPage(registry, lambda: _trouble(deliveries), arguments.metrics)
+            numbers = [QueueDeliveryMetrics(deliveries.running)]
+            page = NumbersPage(numbers, lambda: _trouble(deliveries), arguments.metrics)
             await stack.enter_async_context(page)
         async with deliveries:
             await stopping.wait()

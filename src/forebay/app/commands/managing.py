@@ -39,7 +39,7 @@ async def _manage(arguments: argparse.Namespace, settings: ManagerSettings) -> N
         loop.add_signal_handler(number, stopping.set)
     async with AsyncExitStack() as stack:
         if arguments.metrics is not None:
-            await stack.enter_async_context(NumbersPage(registry, trouble, arguments.metrics))
+            await stack.enter_async_context(NumbersPage([registry], trouble, arguments.metrics))
         store = await begun(lambda: _opened(stack, arguments), stopping)
         if store is None:
             return

@@ -1,13 +1,14 @@
 """`/metrics` and `/healthz` of a program of ours that isn't a server: a worker, a Manager."""
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Final
 
 from aiohttp import web
-from prometheus_client import CollectorRegistry, generate_latest
-from prometheus_client.exposition import CONTENT_TYPE_PLAIN_0_0_4
+from prometheus_client import CollectorRegistry
+from prometheus_client.registry import Collector
 
+from forebay.observe.metrics_page import MetricsPage
 from forebay.wire.port import listen
 
 __all__ = ["NumbersPage"]
@@ -18,8 +19,13 @@ logger: Final = logging.getLogger("forebay.app")
 class NumbersPage:
     """Served from `async with` on. `trouble` says why the program can't do its work; None if it can."""
 
-    def __init__(self, registry: CollectorRegistry, trouble: Callable[[], str | None], address: str) -> None:
-        self._registry = registry
+    def __init__(
+        self,
+        numbers: Sequence[Collector | CollectorRegistry],
+        trouble: Callable[[], str | None],
+        address: str,
+    ) -> None:
+        self._page = MetricsPage(*numbers)
         self._trouble = trouble
         self._socket = listen(address)
         application = web.Application(client_max_size=0)
@@ -36,9 +42,9 @@ class NumbersPage:
     async def __aexit__(self, *_: object) -> None:
         await self._runner.cleanup()
 
-    async def _metrics(self, _: web.Request) -> web.Response:
-        body = generate_latest(self._registry)
-        return web.Response(body=body, headers={"Content-Type": CONTENT_TYPE_PLAIN_0_0_4})
+    async def _metrics(self, request: web.Request) -> web.Response:
+        text, media = self._page.answer(request.headers.get("Accept", ""))
+        return web.Response(body=text.encode(), headers={"Content-Type": media})
 
     async def _healthz(self, _: web.Request) -> web.Response:
         trouble = self._trouble()

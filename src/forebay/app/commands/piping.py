@@ -21,7 +21,6 @@ from types import FrameType
 from typing import Any, Final
 
 import msgspec
-from prometheus_client import CollectorRegistry
 from prometheus_client.registry import Collector
 from rich.box import SIMPLE_HEAD
 from rich.console import Console, Group, RenderableType
@@ -205,11 +204,8 @@ class _Page:
     """Numbers at an address, if there is one; it is taken at once, since Spark takes its time to start."""
 
     def __init__(self, address: str | None, numbers: Sequence[Collector]) -> None:
-        registry = CollectorRegistry()
-        for each in numbers:
-            registry.register(each)
         self._pipeline: Pipeline | None = None
-        self._page = None if address is None else NumbersPage(registry, self._trouble, address)
+        self._page = None if address is None else NumbersPage(numbers, self._trouble, address)
 
     def _trouble(self) -> str | None:
         return None if self._pipeline is None else self._pipeline.trouble

@@ -77,7 +77,7 @@ async def _work(worker: Worker, arguments: argparse.Namespace) -> None:
     """Run it."""
     async with AsyncExitStack() as stack:
         if arguments.metrics is not None:
-            page = NumbersPage(worker.registry, lambda: worker.trouble, arguments.metrics)
+            page = NumbersPage([worker.registry], lambda: worker.trouble, arguments.metrics)
             await stack.enter_async_context(page)
         worker.handle_signals()
         await begun(worker.init, worker.told_to_stop)

@@ -8,31 +8,24 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections import deque
 from collections.abc import Callable, Iterator
-from itertools import accumulate
 from time import monotonic
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 from prometheus_client.registry import Collector
 
-if TYPE_CHECKING:
-    from prometheus_client import Metric
+from forebay.observe.shown_metrics import ShownMetric, shown_histogram, shown_numbers
 
 _BOUNDS: Final = (0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 30.0, 60.0, 300.0)
 _WINDOW_SECONDS: Final = 10.0
-_LABELS: Final = ("flow", "flow_type")
-COUNTERS: Final = {
-    "forebay_flow_rows_in": ("rows_in", "Rows that a flow read."),
-    "forebay_flow_rows_out": ("rows_out", "Rows that a flow wrote."),
-    "forebay_flow_rows_dead": ("dead", "Rows that a flow gave up: dead letters."),
-    "forebay_flow_rows_lost": ("lost", "Messages that were dropped before a flow came to them, and skipped."),
-    "forebay_flow_restarts": ("restarts", "Times that a flow failed, and was started again."),
+_FIELDS: Final = {
+    "forebay_flow_rows_in_total": "rows_in",
+    "forebay_flow_rows_out_total": "rows_out",
+    "forebay_flow_rows_dead_total": "dead",
+    "forebay_flow_rows_lost_total": "lost",
+    "forebay_flow_restarts_total": "restarts",
+    "forebay_flow_lag": "lag",
+    "forebay_flow_running": "running",
 }
-GAUGES: Final = {
-    "forebay_flow_lag": ("lag", "Messages that a flow has not read yet."),
-    "forebay_flow_running": ("running", "Whether a flow runs: 1, or 0 while it waits to be started again."),
-}
-HISTOGRAM: Final = ("forebay_flow_batch_seconds", "How long batches took, from their rows to their outcome.")
 
 
 class FlowNumbers:
@@ -79,21 +72,10 @@ class PipelineNumbers(Collector):
         """The numbers of a flow."""
         return self._flows.setdefault(flow, (type, FlowNumbers()))[1]
 
-    def collect(self) -> Iterator[Metric]:
+    def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""
-        for name, (field, text) in COUNTERS.items():
-            counter = CounterMetricFamily(name, text, labels=_LABELS)
-            for flow, (kind, numbers) in self._flows.items():
-                counter.add_metric([flow, kind], getattr(numbers, field))
-            yield counter
-        for name, (field, text) in GAUGES.items():
-            gauge = GaugeMetricFamily(name, text, labels=_LABELS)
-            for flow, (kind, numbers) in self._flows.items():
-                gauge.add_metric([flow, kind], getattr(numbers, field))
-            yield gauge
-        batches = HistogramMetricFamily(*HISTOGRAM, labels=_LABELS)
-        bounds = [*map(str, _BOUNDS), "+Inf"]
-        for flow, (kind, numbers) in self._flows.items():
-            buckets = list(zip(bounds, accumulate(numbers.batches), strict=True))
-            batches.add_metric([flow, kind], buckets, numbers.batch_seconds)
-        yield batches
+        flows = [((flow, kind), numbers) for flow, (kind, numbers) in self._flows.items()]
+        for name, field in _FIELDS.items():
+            yield shown_numbers(name, [(labels, getattr(numbers, field)) for labels, numbers in flows])
+        batches = [(labels, numbers.batches, numbers.batch_seconds) for labels, numbers in flows]
+        yield shown_histogram("forebay_flow_batch_seconds", _BOUNDS, batches)

@@ -4,7 +4,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from forebay.spark.flows.numbers import FlowNumbers, PipelineNumbers
 
-LABELS = 'flow="clean",flow_type="TRANSFORM"'
+LABELS = 'flow="clean",type="TRANSFORM"'
 
 
 def test_every_number_of_a_flow_is_shown_with_its_flow_and_type() -> None:
@@ -26,12 +26,12 @@ def test_every_number_of_a_flow_is_shown_with_its_flow_and_type() -> None:
         f"forebay_flow_restarts_total{{{LABELS}}} 1.0",
         f"forebay_flow_lag{{{LABELS}}} 12.0",
         f"forebay_flow_running{{{LABELS}}} 1.0",
-        f'forebay_flow_batch_seconds_bucket{{{LABELS},le="0.25"}} 0.0',
-        f'forebay_flow_batch_seconds_bucket{{{LABELS},le="0.5"}} 1.0',
-        f'forebay_flow_batch_seconds_bucket{{{LABELS},le="300.0"}} 1.0',
-        f'forebay_flow_batch_seconds_bucket{{{LABELS},le="+Inf"}} 2.0',
+        'forebay_flow_batch_seconds_bucket{flow="clean",le="0.25",type="TRANSFORM"} 0.0',
+        'forebay_flow_batch_seconds_bucket{flow="clean",le="0.5",type="TRANSFORM"} 1.0',
+        'forebay_flow_batch_seconds_bucket{flow="clean",le="300.0",type="TRANSFORM"} 1.0',
+        'forebay_flow_batch_seconds_bucket{flow="clean",le="+Inf",type="TRANSFORM"} 2.0',
         f"forebay_flow_batch_seconds_sum{{{LABELS}}} 400.3",
-        'forebay_flow_rows_in_total{flow="other",flow_type="DATA_SINK"} 1.0',
+        'forebay_flow_rows_in_total{flow="other",type="DATA_SINK"} 1.0',
     ):
         assert line in shown.splitlines()
 
