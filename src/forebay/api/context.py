@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any, Final
@@ -13,6 +13,7 @@ from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
 from forebay.api.queen.desk import Desk
+from forebay.api.queen.queen_metrics import metrics_page
 from forebay.api.queen.sealing import Seal
 from forebay.api.settings import ServerSettings
 from forebay.api.unread import UnreadAnswers
@@ -41,6 +42,7 @@ class Context:
         clock: Clock | None = None,
         failover: Failover | None = None,
         seal: Seal | None = None,
+        metric_names: Collection[str] = ("forebay",),
     ) -> None:
         self.settings = settings or ServerSettings()
         self.limits = limits or Limits()
@@ -85,6 +87,8 @@ class Context:
         self._learned: set[str] = set()
         self.desk = Desk(self)
         """What routes in Queen's format share."""
+        self.metrics = metrics_page(self, metric_names)
+        """What this process counts, under the names that were asked for."""
 
     @property
     def store(self) -> Store:

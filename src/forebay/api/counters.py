@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.registry import Collector
 
-from forebay.observe.metrics_page import MetricsPage
 from forebay.observe.shown_metrics import ShownMetric, shown_histogram, shown_number, shown_numbers
 
 if TYPE_CHECKING:
@@ -37,7 +36,6 @@ class Counters(Collector):
 
     def __init__(self, context: Context) -> None:
         self._context = context
-        self._page = MetricsPage(self)
         self._others: list[Collector] = []
         self._requests: Counter[tuple[str, str, int]] = Counter()
         self._durations: dict[str, _Durations] = {}
@@ -82,10 +80,6 @@ class Counters(Collector):
     def remove(self, collector: Collector) -> None:
         """Show them no longer."""
         self._others.remove(collector)
-
-    def text(self, *, open_metrics: bool = False) -> str:
-        """All numbers, as Prometheus reads them; without the last line of OpenMetrics."""
-        return self._page.text(open_metrics=open_metrics)
 
     def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""

@@ -60,6 +60,7 @@ async def following(
         max_staleness_seconds=section.max_staleness,
         numbers=numbers,
         shown_owner=owner if section.leader_only else None,
+        names=settings.metrics.names,
     )
     task = asyncio.create_task(follower.run(), name="forebay-snapshot-follower")
     try:

@@ -9,13 +9,14 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Final
 
 from forebay.model import ForebayError, redact
 from forebay.observe.document import Document, Family, decode_document, snapshot_family
 from forebay.observe.exposition import Exposition, render
 from forebay.observe.refresher import RefreshNumbers
+from forebay.observe.seed_names import named
 from forebay.observe.snapshot_store import Published, SnapshotMeta, SnapshotStore
 
 __all__ = ["Follower"]
@@ -23,13 +24,14 @@ __all__ = ["Follower"]
 logger: Final = logging.getLogger("forebay.observe")
 
 LOOK_SECONDS: Final = 1.0
+_STATUSES: Final = ("ok", "error", "waiting")
 
 
 class Follower:
     """The snapshot at hand.
 
-    `numbers` are those of the refresher beside it. With `shown_owner` the series of other owners' snapshots
-    aren't shown.
+    `numbers` are those of the refresher beside it; `names` says under whose names series are shown. With
+    `shown_owner` the series of other owners' snapshots aren't shown.
     """
 
     def __init__(
@@ -39,12 +41,14 @@ class Follower:
         max_staleness_seconds: float,
         numbers: RefreshNumbers | None = None,
         shown_owner: str | None = None,
+        names: Collection[str] = ("forebay",),
         wall: Callable[[], float] = time.time,
     ) -> None:
         self._store = store
         self._max_staleness = max_staleness_seconds
         self._numbers = numbers or RefreshNumbers()
         self._shown_owner = shown_owner
+        self._names = frozenset(names)
         self._wall = wall
         self._version = 0
         self._texts: dict[bool, Exposition] = {}
@@ -75,8 +79,9 @@ class Follower:
 
     def _take(self, found: Published) -> None:
         document = decode_document(found.data)
+        shown = named(document, self._names)
         self._texts = {
-            open_metrics: Exposition(document, open_metrics=open_metrics) for open_metrics in (False, True)
+            open_metrics: Exposition(shown, open_metrics=open_metrics) for open_metrics in (False, True)
         }
         self.document, self.meta, self._version = document, found.meta, found.version
 
@@ -95,16 +100,36 @@ class Follower:
         """The snapshot's families, and what is to be said of it."""
         health = "".join(render(each, open_metrics=open_metrics) for each in self._health())
         exposition = self._texts.get(open_metrics)
-        if exposition is None or self.meta is None or self._shown_owner not in (None, self.meta.owner):
+        if exposition is None or self.shown_document is None:
             return health
         return exposition.text(self._wall()) + health
 
+    @property
+    def shown_document(self) -> Document | None:
+        """The document at hand, if its series are for this process to show."""
+        is_shown = self.meta is not None and self._shown_owner in (None, self.meta.owner)
+        return self.document if is_shown else None
+
     def _health(self) -> list[Family]:
-        return [*self._freshness(), *self._refreshes()]
+        own = [*self._freshness(), *self._refreshes()] if "forebay" in self._names else []
+        return [*own, *self._convoys_health()] if "convoy" in self._names else own
+
+    def _convoys_health(self) -> list[Family]:
+        numbers, prefix = self._numbers, "convoy_queue_metrics"
+        counts = [((status,), float(numbers.refreshes[status])) for status in _STATUSES]
+        times = {
+            f"{prefix}_snapshot_age_seconds": self.age_seconds,
+            f"{prefix}_refresh_duration_seconds": numbers.seconds,
+            f"{prefix}_snapshot_last_success_timestamp_seconds": numbers.last_success_at,
+        }
+        return [
+            snapshot_family(f"{prefix}_refresh_total", counts),
+            *(snapshot_family(name, [((), value)]) for name, value in times.items() if value is not None),
+        ]
 
     def _refreshes(self) -> list[Family]:
         numbers = self._numbers
-        counts = [((status,), float(numbers.refreshes[status])) for status in ("ok", "error", "waiting")]
+        counts = [((status,), float(numbers.refreshes[status])) for status in _STATUSES]
         times = {"success": numbers.last_success_at, "failure": numbers.last_failure_at}
         return [
             snapshot_family("forebay_snapshot_refreshes_total", counts),

@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from forebay.model import Misconfigured
+from forebay.observe.seed_names import NAMES
 from forebay.observe.snapshot_store import KEEP_VERSIONS, PREFIX
 
 __all__ = ["MetricsSettings", "SnapshotSettings"]
@@ -53,4 +54,13 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     """Numbers about queues, for Prometheus and for the page."""
 
+    names: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=len(NAMES))] = ("forebay",)
+    """Whose names `/metrics` has: any of forebay, convoy, deltafi and queen."""
     queue_snapshot: SnapshotSettings = SnapshotSettings()
+
+    def __post_init__(self) -> None:
+        """Refuse names that nobody has."""
+        for name in self.names:
+            if name not in NAMES:
+                hint = f"write any of {', '.join(NAMES)}"
+                raise Misconfigured(f"metrics have no names of {name!r}", hint=hint, key="names")

@@ -96,14 +96,19 @@ def _metrics(asker: Asker) -> dict[tuple[str, str], float]:
     }
 
 
+def _with_processing(asker: Asker) -> dict[tuple[str, str], float] | None:
+    """The numbers, once the snapshot has what is looked for."""
+    found = _metrics(asker)
+    return found if found.get(("queen_queue_depth_processing", asker.queue)) == 1 else None
+
+
 def test_prometheus_reads_our_names_and_queens(asker: Asker) -> None:
     asker.configure(options={"retryLimit": 0})
     before = _metrics(asker)
     asker.push(3)
     messages = asker.pop("batch=2")
     asker.ack(messages[0], "failed")
-    asker.refresh()
-    found = _metrics(asker)
+    found = until(lambda: _with_processing(asker))
     assert found["forebay_ready", ""] == 1
     assert found["queen_uptime_seconds", ""] > 0
     assert found["queen_dlq_depth_by_queue", asker.queue] == 1

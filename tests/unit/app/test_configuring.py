@@ -251,6 +251,8 @@ def test_every_setting_can_be_set_in_a_file_and_by_variable(path: str, tmp_path:
     setting, other = SETTINGS[path], another_value(path)
     document: Any = other if setting.is_secret else shown(setting, other)
     said = document
+    if setting.kind == "list":
+        document = list(other)
     for name in reversed(path.split(".")):
         document = {name: document}
     (tmp_path / "forebay.yaml").write_text(yaml.safe_dump(document))
@@ -273,6 +275,8 @@ def another_value(path: str) -> Any:
     setting = SETTINGS[path]
     if setting.kind == "switch":
         return not setting.default
+    if setting.kind == "list":
+        return (*setting.default, "convoy")
     if setting.kind == "choice":
         return next(choice for choice in setting.choices if choice != setting.default)
     if setting.kind == "text":

@@ -160,7 +160,7 @@ async def metrics(call: Call) -> Answer:
     if _wants_json(accept):
         return Answer(encode_json(_numbers(context)), media=JSON)
     open_metrics = prefers_open_metrics(accept)
-    text = context.counters.text(open_metrics=open_metrics)
+    text = context.metrics.text(open_metrics=open_metrics)
     if context.snapshot is not None:
         text += context.snapshot.text(open_metrics=open_metrics)
     if open_metrics:

@@ -77,6 +77,7 @@ async def _serve(loaded: Loaded) -> None:
             seal=read_seal(settings.queen),
             shown={row.key: row.value for row in loaded.rows()},
             failover=failover,
+            metric_names=settings.metrics.names,
         )
         owner, numbers = process_title(), RefreshNumbers()
         snapshots = await stack.enter_async_context(open_snapshots(settings))
