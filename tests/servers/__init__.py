@@ -12,6 +12,7 @@ import pytest
 from tests.servers.forebay import ForebayServer, environment
 from tests.servers.postgres import PostgresServer
 from tests.servers.process import ServerUnavailableError
+from tests.servers.prometheus import PrometheusServer, promtool
 from tests.servers.proxy import FaultProxy, Verdict
 from tests.servers.tarantool import TarantoolServer
 from tests.servers.valkey import ValkeyServer
@@ -20,12 +21,14 @@ __all__ = [
     "FaultProxy",
     "ForebayServer",
     "PostgresServer",
+    "PrometheusServer",
     "ServerUnavailableError",
     "TarantoolServer",
     "ValkeyServer",
     "Verdict",
     "absent",
     "environment",
+    "promtool",
 ]
 
 

@@ -1,0 +1,1 @@
+"""Metrics of real programs, read by a real Prometheus."""
