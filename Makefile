@@ -150,6 +150,7 @@ format: setup ## format the code and apply safe fixes
 docs: setup ## write the reference pages and the synchronous client from the code, and check all documents
 	$(BIN)/python tools/faces.py
 	$(BIN)/python tools/reference.py
+	$(BIN)/python tools/dashboard.py
 	$(BIN)/python -m pytest tests/tidy -k "link or make or reference"
 
 clean: ## remove the environment and all caches

@@ -18,7 +18,7 @@ from tests.servers.process import ServerProcess, ServerUnavailableError
 __all__ = ["PrometheusServer", "Sample", "promtool"]
 
 _ENVIRONMENT: Final = {"PATH": "/usr/bin:/bin", "LC_ALL": "C", "TZ": "UTC"}
-_DEADLINE_SECONDS: Final = 120
+_DEADLINE_SECONDS: Final = 90
 _ASK_SECONDS: Final = 0.05
 
 Sample = tuple[dict[str, str], float]
