@@ -20,6 +20,7 @@ from tests.servers import (
     TarantoolServer,
     ValkeyServer,
     absent,
+    promtool,
 )
 
 # CI repeats itself: it tries the same examples in every run, so that nothing but the change decides.
@@ -148,6 +149,15 @@ def valkey_url(valkey_server: ValkeyServer) -> str:
     """Give the address of an empty Valkey: what earlier tests left is flushed."""
     valkey_server.flush()
     return valkey_server.url
+
+
+@pytest.fixture(scope="session")
+def prometheus_program() -> None:
+    """Go on only where Prometheus is installed."""
+    try:
+        promtool("--version")
+    except ServerUnavailableError as error:
+        absent(str(error))
 
 
 def _own_tarantool() -> Iterator[TarantoolServer]:

@@ -42,17 +42,29 @@ def promtool(*arguments: str | Path, text: str = "", directory: Path | None = No
 
 
 class PrometheusServer(FolderServer):
-    """One Prometheus that scrapes ports of this machine ten times a second; `jobs` are ports by name."""
+    """One Prometheus that scrapes ports of this machine ten times a second; `jobs` are ports by name.
 
-    def __init__(self, jobs: Mapping[str, Sequence[int]], rules: Sequence[Path] = ()) -> None:
+    `more` is the rest of its configuration. It takes remote writes.
+    """
+
+    def __init__(
+        self,
+        jobs: Mapping[str, Sequence[int]],
+        rules: Sequence[Path] = (),
+        more: Mapping[str, Any] | None = None,
+    ) -> None:
         self._command = _program("prometheus")
         super().__init__("prometheus")
         scrapes = [
             {"job_name": job, "static_configs": [{"targets": [f"127.0.0.1:{port}" for port in ports]}]}
             for job, ports in jobs.items()
         ]
-        every = {"scrape_interval": "100ms", "evaluation_interval": "100ms"}
-        config = {"global": every, "rule_files": [str(rule) for rule in rules], "scrape_configs": scrapes}
+        config = {
+            "global": {"scrape_interval": "100ms", "evaluation_interval": "100ms"},
+            "rule_files": [str(rule) for rule in rules],
+            "scrape_configs": scrapes,
+            **(more or {}),
+        }
         (self._directory / "prometheus.yml").write_text(json.dumps(config))
 
     def start(self, timeout_seconds: float = 60) -> None:
@@ -62,7 +74,7 @@ class PrometheusServer(FolderServer):
         self._process = ServerProcess.spawn(
             [
                 self._command, "--config.file=prometheus.yml", "--storage.tsdb.path=data",
-                f"--web.listen-address=127.0.0.1:{self.port}",
+                f"--web.listen-address=127.0.0.1:{self.port}", "--web.enable-remote-write-receiver",
             ],
             log=self.log, directory=self._directory, environment=_ENVIRONMENT,
         )  # fmt: skip

@@ -14,6 +14,7 @@ import pytest
 
 import forebay
 from forebay.deliver.tester import DestinationTester
+from tests.integration.http_wire import scrape
 from tests.integration.work.steps import until
 from tests.servers import ForebayServer
 from tests.servers.destination import DestinationServer, Received, answer, answers
@@ -117,7 +118,7 @@ async def test_a_server_delivers_its_queues_and_commands_look_after_destinations
                 assert (row["name"], row["pause"]["reason"]) == ("hooks", "test")
                 shown = await command("destinations", "list", "--store", server.url)
                 assert "paused" in shown
-                numbers = await asyncio.to_thread(page, f"{server.url}/metrics")
+                numbers = await asyncio.to_thread(scrape, server.port)
                 assert 'forebay_delivery_in_hand{destination="hooks"}' in numbers
                 assert 'forebay_delivery_paused{destination="hooks"}' in numbers
                 said = await command("destinations", "pause", "hoks", "--store", server.url, status=3)

@@ -18,6 +18,7 @@ from tests.integration.observe.fleet import NAMES, PROGRAMS, Fleet
 from tests.integration.test_snapshot_metrics import quick, until
 from tests.servers import ForebayServer, promtool
 
+pytestmark = pytest.mark.usefixtures("prometheus_program")
 OPEN = {"Accept": "application/openmetrics-text;version=1.0.0,text/plain;q=0.5"}
 NOT_CLEAN = {
     "gauge_deltafile_coldQueuedCount": "snake_case",

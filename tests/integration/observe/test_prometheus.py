@@ -14,6 +14,8 @@ from tests.integration.test_snapshot_metrics import quick
 from tests.servers import ForebayServer, PrometheusServer
 from tests.servers.prometheus import Sample
 
+pytestmark = pytest.mark.usefixtures("prometheus_program")
+
 
 def values(found: list[Sample]) -> list[float]:
     return [value for _, value in found]

@@ -11,6 +11,8 @@ from tests.integration.observe.fleet import Fleet
 from tests.servers import PrometheusServer
 from tests.tidy.test_deploy import ALERTS, DASHBOARD, KEDA, PANELS, RULES
 
+pytestmark = pytest.mark.usefixtures("prometheus_program")
+
 JOBS = {
     "server": "forebay", "worker": "forebay-worker", "manager": "forebay-manager",
     "deliver": "forebay-deliver", "pipeline": "forebay-pipeline", "relay": "forebay-relay",
