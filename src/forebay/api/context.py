@@ -89,6 +89,8 @@ class Context:
         """What routes in Queen's format share."""
         self.metrics = metrics_page(self, metric_names)
         """What this process counts, under the names that were asked for."""
+        self.queen_page = metrics_page(self, ("forebay", "queen"))
+        """The same for dashboards of Queen."""
 
     @property
     def store(self) -> Store:

@@ -60,12 +60,13 @@ def _head(family: Family, *, open_metrics: bool) -> str:
     # In the classic format a counter is declared by the name of its series, in OpenMetrics without `_total`.
     name = family.name if open_metrics else _shown_name(family)
     escapes = _ESCAPES if open_metrics else _HELP_ESCAPES
-    head = f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {_kind(family, open_metrics)}\n"
+    kind = _kind(family, open_metrics=open_metrics)
+    head = f"# HELP {name} {family.help.translate(escapes)}\n# TYPE {name} {kind}\n"
     unit = unit_of(family.name) if open_metrics else ""
     return f"{head}# UNIT {name} {unit}\n" if unit else head
 
 
-def _kind(family: Family, open_metrics: bool) -> str:  # noqa: FBT001 - as its callers have it
+def _kind(family: Family, *, open_metrics: bool) -> str:
     if family.kind == "untyped":
         return "unknown" if open_metrics else "untyped"
     return "counter" if family.kind == "counter" else "gauge"

@@ -6,7 +6,6 @@ from typing import Final
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.queen.queen_metrics import metrics_page
 from forebay.api.queen.routes import queen_route
 from forebay.observe.metrics_page import CLASSIC
 
@@ -14,8 +13,8 @@ from forebay.observe.metrics_page import CLASSIC
 async def prometheus(call: Call) -> Answer:
     """All of them; asks neither the log nor the warm tier."""
     call.key.check("read")
-    page = metrics_page(call.context, ("forebay", "queen"))
-    return Answer(page.text(open_metrics=False).encode(), media=CLASSIC)
+    text = call.context.queen_page.text(open_metrics=False)
+    return Answer(text.encode(), media=CLASSIC)
 
 
 ROUTES: Final = (

@@ -42,6 +42,9 @@ class QueenMetrics(Collector):
 
     def __init__(self, context: Context) -> None:
         self._context = context
+        self._document: Document | None = None
+        self._depths: Mapping[str, Counts] = {}
+        """Of that document, so that a scrape adds nothing up."""
 
     def collect(self) -> Iterator[ShownMetric]:
         """Put names and labels to the numbers."""
@@ -51,7 +54,9 @@ class QueenMetrics(Collector):
         snapshot = self._context.snapshot
         document = None if snapshot is None else snapshot.shown_document
         if document is not None:
-            yield from _by_queue(depths(document))
+            if document is not self._document:
+                self._document, self._depths = document, depths(document)
+            yield from _by_queue(self._depths)
 
     def _gauges(self) -> Mapping[str, float]:
         context, vital = self._context, vitals()
