@@ -144,6 +144,7 @@ _QUEUES: Final = Section(
         _counter("forebay_queue_expired_total", "Messages that retention dropped before they were done.", *_GROUP),
         _counter("forebay_queue_purged_total", "Messages purged or skipped.", *_GROUP),
         _gauge("forebay_queue_difference", "Accepted minus accounted for: anything but 0 is a loss.", *_GROUP),
+        _gauge("forebay_queue_is_paused", "1 while a queue hands out nothing.", "queue"),
         _gauge("forebay_queue_warm", "Messages in the warm tier.", *_GROUP),
         _gauge("forebay_queue_warm_limit", "Messages that the warm tier holds at most.", *_GROUP),
         _gauge("forebay_queue_warm_bytes", "Bytes in the warm tier.", *_GROUP),
@@ -155,6 +156,7 @@ _QUEUES: Final = Section(
         _gauge("forebay_flow_cold", "Messages of a flow that wait in the log alone.", *_FLOW),
         _gauge("forebay_flow_leased", "Messages of a flow that are out with workers.", *_FLOW),
         _age("forebay_flow_oldest_age_seconds", "How long the oldest ready message of a flow has waited.", *_FLOW),
+        _age("forebay_flow_cold_oldest_age_seconds", "How long the oldest message of a flow in the log alone has waited.", *_FLOW),
     ),
 )
 
@@ -184,6 +186,20 @@ _SNAPSHOT: Final = Section(
         _gauge("forebay_snapshot_refresh_duration_seconds", "Duration of this server's last refresh."),
         _gauge("forebay_snapshot_last_success_timestamp_seconds", "When this server last published a snapshot, in seconds since 1970."),
         _gauge("forebay_snapshot_last_failure_timestamp_seconds", "When this server last failed to publish one, in seconds since 1970."),
+    ),
+)
+
+_FOLD: Final = Section(
+    "The job on Spark",
+    "The program that computes events and deliveries.",
+    (
+        _counter("forebay_fold_rounds_total", "Rounds of this process."),
+        _gauge("forebay_fold_seconds", "Duration of the last round, from plan to series."),
+        _gauge("forebay_fold_taken_at_seconds", "To when the last round counted, in seconds since 1970."),
+        _gauge("forebay_fold_slices", "Slices of queues that the last round was about."),
+        _counter("forebay_fold_slices_folded_total", "Slices that had to be looked at, of all rounds."),
+        _gauge("forebay_fold_series", "Series that the last round gave."),
+        _counter("forebay_fold_publications_total", "Publications: ok, error, or waiting while another process publishes.", "status"),
     ),
 )
 
@@ -383,6 +399,7 @@ SECTIONS: Final = (
     _QUEUES,
     _RICH,
     _SNAPSHOT,
+    _FOLD,
     _WORKER,
     _MANAGER,
     _DELIVERIES,

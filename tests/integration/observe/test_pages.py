@@ -29,6 +29,14 @@ NOT_CLEAN = {
 """Names of others that break the conventions; that dashboards know them is why they are shown."""
 
 
+CONVOYS_HEALTH = {
+    "convoy_queue_metrics_snapshot_age_seconds",
+    "convoy_queue_metrics_refresh_duration_seconds",
+    "convoy_queue_metrics_refresh_total",
+    "convoy_queue_metrics_snapshot_last_success_timestamp_seconds",
+}
+
+
 def complaints(text: str) -> Iterator[str]:
     """What promtool says of a page, without what it says of other systems' names."""
     _, lines = promtool("check", "metrics", text=text)
@@ -76,6 +84,7 @@ def test_a_choice_of_names_shows_those_and_is_clean(name: str, awake: Awake) -> 
         assert list(complaints(text)) == []
         assert first.get(name, "") in text
         found = names_of(text_string_to_metric_families(text))
+        assert (found >= CONVOYS_HEALTH) == (name == "convoy")
         begins = {"forebay": "forebay_", "convoy": "convoy_", "deltafi": "gauge_", "queen": "queen_"}[name]
         shared = ("process_", "python_", "forebay_build_info")
         assert [each for each in found if not each.startswith((begins, *shared))] == []
