@@ -55,6 +55,10 @@ class Rig(ABC):
         assert self.is_open, "the rig is closed"
         return self._log
 
+    def beside(self) -> Log:
+        """Give the log of another process on what is stored, to be opened."""
+        return self._make()
+
     async def open(self) -> None:
         """Open the log on what is stored."""
         self._log = self._make()

@@ -27,6 +27,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
+from forebay.log import flow_stretches
 from forebay.log.values import (
     Append,
     Claim,
@@ -745,8 +746,9 @@ def deferrals(kind: dict[int, str], due_at: int, claim: Claim) -> list[Deferral]
 @pytest.mark.timeout(300)
 @pytest.mark.parametrize("name", NAMES)
 def test_a_log_behaves_like_the_oracle(
-    name: str, tmp_path: Path, request: pytest.FixtureRequest, seed: int
+    name: str, tmp_path: Path, request: pytest.FixtureRequest, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 2)  # so that short backlogs are remembered too
     rig = make_rig(name, tmp_path, request.getfixturevalue)
     with asyncio.Runner() as runner:
         machine = type("Machine", (LogMachine,), {"rig": rig, "runner": runner})

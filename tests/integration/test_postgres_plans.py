@@ -181,7 +181,7 @@ async def test_flows_read_the_unclaimed_blocks_once_and_no_body(postgres_dsn: st
         assert sum(count.count for count in await log.flows(group)) == unclaimed - 1
         assert before < await bodies_read(log) <= before + 20  # the one block that is cut
         async with log._database.connection() as connection:
-            name, values = ("lane_flows", [0] * 5) if ordered else ("flows", [0] * 3)
+            name, values = ("lane_flows", [0] * 5) if ordered else ("block_flows", [0] * 4)
             lines = await connection.fetch(f"EXPLAIN (VERBOSE) {SQL[name]}", *values)
         plan = [line[0] for line in lines]
         assert not [line for line in plan if "Seq Scan" in line]

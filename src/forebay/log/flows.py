@@ -9,6 +9,7 @@ back of a block with several flows.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import TypeAlias
 
 import msgspec
 
@@ -17,6 +18,10 @@ from forebay.model import Block, Corrupt, Flow, bitmap, decode, flow_counts, flo
 
 _encode = msgspec.msgpack.Encoder().encode
 _decode = msgspec.msgpack.Decoder(list[tuple[str, str, str, int]]).decode
+
+
+FlowTotals: TypeAlias = dict[Flow, tuple[int, int]]
+"""Messages of flows, and when the first block with one of each came."""
 
 
 class FlowGroup(msgspec.Struct, frozen=True):
@@ -54,7 +59,7 @@ class FlowTally:
     """Adds up flows."""
 
     def __init__(self) -> None:
-        self._counts: dict[Flow, tuple[int, int]] = {}
+        self._counts: FlowTotals = {}
         self._bodies: dict[tuple[int, bool], Sequence[Flow]] = {}
         """The flows of messages in blocks of which something came back; nothing of one that can't be read."""
 
@@ -62,6 +67,15 @@ class FlowTally:
         """Count messages of a block."""
         before, oldest_at = self._counts.get(flow, (0, appended_at))
         self._counts[flow] = (before + count, min(oldest_at, appended_at))
+
+    def add_totals(self, totals: FlowTotals) -> None:
+        """Count what another tally has counted."""
+        for flow, (count, oldest_at) in totals.items():
+            self.add(flow, count, oldest_at)
+
+    def totals(self) -> FlowTotals:
+        """What was counted so far."""
+        return dict(self._counts)
 
     def add_group(self, group: FlowGroup) -> bool:
         """Count blocks by their column; False where that takes the body: see `add_body`."""

@@ -15,7 +15,8 @@ What every implementation promises:
 - A call that raises has changed nothing, but for a commit of several parts that isn't atomic: there each
   part stands for itself. After `Unavailable` it is not known: repeat the call with the same id.
 - Records change with the blocks and settlements of their commit, or not at all.
-- No call's cost grows with the backlog, but for `flows` and `lanes`, which count blocks in it.
+- No call's cost grows with the backlog, but for `lanes`, and for `flows` where a process asks for the first time or
+  the queue is ordered: these count blocks in it.
 """
 
 from __future__ import annotations
@@ -386,9 +387,12 @@ class Log(Protocol):
         """What a group has not claimed yet, or what came back, is due and with nobody, by flow.
 
         A message whose start time is to come isn't counted; a flow is as old as its oldest unclaimed block.
-        Messages without one come under `Flow()`. Costs as much as there are unclaimed blocks, and claims that
-        nobody has; not messages. Blocks from before flows were counted have none; so has the rest of a block
-        that was claimed in part, or came back, and can't be read.
+        Messages without one come under `Flow()`. Blocks from before flows were counted have none; so has the
+        rest of a block that was claimed in part, or came back, and can't be read.
+
+        Costs by the blocks that came since this process asked last, up to some thousand others, and by claims
+        that nobody has; by all unclaimed blocks, in pages, where it asks for the first time, and always in an
+        ordered queue. The memory log reads everything.
         """
         ...
 

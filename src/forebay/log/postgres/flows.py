@@ -5,8 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from forebay.log import flow_stretches
 from forebay.log.claiming import unknown_group
 from forebay.log.delays import delayed_flows
+from forebay.log.flow_stretches import BlockFlows, FlowGap, FlowMemory
 from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.postgres.counting import delayed_of
 from forebay.log.postgres.writing import from_bits
@@ -14,31 +16,80 @@ from forebay.log.values import FlowCount, Group
 from forebay.model import SEQUENCE_MAX, pack
 
 if TYPE_CHECKING:
-    import asyncpg
-
     from forebay.log.postgres.database import Connection, Database
 
 
-async def flows(database: Database, sql: Mapping[str, str], group: Group, now: int | None) -> list[FlowCount]:
+async def flows(
+    database: Database, sql: Mapping[str, str], group: Group, now: int | None, memory: FlowMemory
+) -> list[FlowCount]:
     """Count by flow, and read the blocks that were claimed in part, where their column doesn't say enough."""
+    while True:
+        async with database.transaction(isolation="repeatable_read", readonly=True) as connection:
+            tally = await _unclaimed(connection, sql, group, memory)
+            if tally is not None:
+                await _add_returns(connection, sql, group, now, tally)
+                return tally.counts()
+
+
+async def _unclaimed(
+    connection: Connection, sql: Mapping[str, str], group: Group, memory: FlowMemory
+) -> FlowTally | None:
+    """Count what is unclaimed, or learn a part of it where it is much."""
+    cursor = await connection.fetchrow(sql["flow_cursor"], group.number)
+    if cursor is None:
+        raise unknown_group(group)
+    ordered, start, position, position_at = cursor
+    position, end = pack(group.queue, position), pack(group.queue, SEQUENCE_MAX)
+    if ordered:
+        places = (pack(group.queue, start), position, end, position_at)
+        return await _lane_flows(connection, sql, group, places)
+    plan = memory.get(group.number).plan(position, position_at, end)
+    read = plan.fold([await _block_flows(connection, sql, gap) for gap in plan.gaps])
+    memory.keep(group.number, read.known)
+    if read.tally is not None and read.cut is not None:
+        await _add_cut(connection, sql, read.tally, read.cut)
+    return read.tally
+
+
+async def _block_flows(connection: Connection, sql: Mapping[str, str], gap: FlowGap) -> list[BlockFlows]:
+    rows = await connection.fetch(
+        sql["block_flows"], gap.first, gap.last, gap.since, flow_stretches.PAGE_BLOCKS
+    )
+    return [BlockFlows(*row) for row in rows]
+
+
+async def _lane_flows(
+    connection: Connection, sql: Mapping[str, str], group: Group, places: tuple[int, ...]
+) -> FlowTally:
     tally = FlowTally()
-    async with database.transaction(isolation="repeatable_read", readonly=True) as connection:
-        for row in await _groups(connection, sql, group):
-            found = FlowGroup(*row)
-            if not tally.add_group(found):
-                body = await connection.fetchval(sql["body"], found.cut, found.oldest_at)
-                tally.add_body(body, found.unclaimed, found.oldest_at)
-        at: int = now or await connection.fetchval(sql["now"])
-        delayed = await delayed_of(connection, sql, [group.queue], at, every=True)
-        tally.hold_back(delayed_flows(delayed.get(group.number, ()), at))
-        alone: list[int] = []
-        for column, count, since, token in await connection.fetch(sql["returned_flows"], group.number, now):
-            if token is None:
-                tally.add_alike(column, count, since)
-            else:
-                alone.append(token)
-        await _add_returned(connection, sql, group, tally, alone)
-    return tally.counts()
+    for row in await connection.fetch(sql["lane_flows"], group.number, *places):
+        found = FlowGroup(*row)
+        if not tally.add_group(found):
+            await _add_cut(connection, sql, tally, found)
+    return tally
+
+
+async def _add_cut(
+    connection: Connection, sql: Mapping[str, str], tally: FlowTally, found: FlowGroup
+) -> None:
+    body = await connection.fetchval(sql["body"], found.cut, found.oldest_at)
+    tally.add_body(body, found.unclaimed, found.oldest_at)
+
+
+async def _add_returns(
+    connection: Connection, sql: Mapping[str, str], group: Group, now: int | None, tally: FlowTally
+) -> None:
+    """Leave out what is delayed, and add what came back."""
+    at: int = now or await connection.fetchval(sql["now"])
+    delayed = await delayed_of(connection, sql, [group.queue], at, every=True)
+    tally.hold_back(delayed_flows(delayed.get(group.number, ()), at))
+    alone: list[int] = []
+    for column, count, since, token in await connection.fetch(sql["returned_flows"], group.number, now):
+        if token is None:
+            tally.add_alike(column, count, since)
+        else:
+            alone.append(token)
+    await _add_returned(connection, sql, group, tally, alone)
 
 
 async def _add_returned(
@@ -52,15 +103,3 @@ async def _add_returned(
             place = (sql["letter_body"], group.number, key) if is_letter else (sql["body"], key, block_at)
             body = await connection.fetchval(*place)
         tally.add_returned(claim, body)
-
-
-async def _groups(connection: Connection, sql: Mapping[str, str], group: Group) -> list[asyncpg.Record]:
-    cursor = await connection.fetchrow(sql["flow_cursor"], group.number)
-    if cursor is None:
-        raise unknown_group(group)
-    ordered, start, position, position_at = cursor
-    position, end = pack(group.queue, position), pack(group.queue, SEQUENCE_MAX)
-    if not ordered:
-        return await connection.fetch(sql["flows"], position, end, position_at)
-    start = pack(group.queue, start)
-    return await connection.fetch(sql["lane_flows"], group.number, start, position, end, position_at)

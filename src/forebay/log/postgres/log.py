@@ -31,6 +31,7 @@ from forebay.log.claiming import (
     recalled,
     unknown_group,
 )
+from forebay.log.flow_stretches import FlowMemory
 from forebay.log.groupcommit import GroupCommit, Item, Result, is_whole
 from forebay.log.intake import Intake
 from forebay.log.marking import Marking
@@ -146,6 +147,7 @@ class PostgresLog:
         self._marks = Marking(self._mark)
         self._disk = Disk(self._sync)
         self._queues: dict[int, tuple[Queue, float]] = {}
+        self._flows = FlowMemory()
         """Queues by number, each with when it was read, by a clock that never jumps."""
 
     async def __aenter__(self) -> Self:
@@ -585,7 +587,7 @@ class PostgresLog:
         ]
 
     async def flows(self, group: Group) -> list[FlowCount]:
-        return await flows(self._database, SQL, group, self._now())
+        return await flows(self._database, SQL, group, self._now(), self._flows)
 
     async def spans(
         self,

@@ -366,15 +366,13 @@ FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue, 
 ) AS c
 WHERE g.number = $1
 
--- name: flows
--- Blocks with equal flows together, a block that was claimed in part alone.
-SELECT flows, count(*), sum(last + 1 - greatest($1, last + 1 - count))::bigint, min(appended_at),
-    CASE WHEN last - count + 1 < $1 THEN last END AS cut
-FROM forebay.block WHERE last >= $1 AND last <= $2 AND appended_at >= $3 GROUP BY flows, cut
+-- name: block_flows
+SELECT last, count, appended_at, flows FROM forebay.block
+WHERE last >= $1 AND last <= $2 AND appended_at >= $3 ORDER BY last LIMIT $4
 
 -- name: lane_flows
--- The same for an ordered queue: what is left behind the cursor, where lanes are ready or claims open,
--- and what lies ahead of it.
+-- Of an ordered queue: what is left behind the cursor, where lanes are ready or claims open, and what lies ahead of
+-- it. Blocks with equal flows together, a block that was claimed in part alone.
 WITH behind AS (
     SELECT partition FROM forebay.lane WHERE grp = $1 AND ready IS NOT NULL
     UNION SELECT partition FROM forebay.claim WHERE grp = $1 AND partition IS NOT NULL

@@ -6,6 +6,7 @@ commit that comes after it.
 """
 
 from collections.abc import Callable, Collection, Sequence
+from functools import partial
 from os import PathLike
 from pathlib import Path
 from types import TracebackType
@@ -21,6 +22,7 @@ from forebay.log.claiming import (
     check_tokens,
     digests_of,
 )
+from forebay.log.flow_stretches import FlowMemory
 from forebay.log.groupcommit import GroupCommit, Item, Result, encode_all
 from forebay.log.marking import Marking
 from forebay.log.records import check_keys, check_records, check_scan
@@ -105,6 +107,7 @@ class SqliteLog:
         self._writer: Session | None = None
         self._reader: Session | None = None
         self._queues: dict[int, Queue] = {}
+        self._flows = FlowMemory()
 
     async def __aenter__(self) -> Self:
         writer = Session(self._path, "writer", writes=True)
@@ -131,6 +134,7 @@ class SqliteLog:
             if session is not None:
                 await session.close()
         self._queues.clear()
+        self._flows = FlowMemory()
 
     # Queues and groups
 
@@ -385,7 +389,14 @@ class SqliteLog:
         return await self._read(lambda tx: reading.quarantined(tx, queue))
 
     async def flows(self, group: Group) -> list[FlowCount]:
-        return await self._read(lambda tx: reading.flows(tx, group, self._clock.now()))
+        while True:
+            known = self._flows.get(group.number)
+            known, counts = await self._read(
+                partial(reading.flows, group=group, now=self._clock.now(), known=known)
+            )
+            self._flows.keep(group.number, known)
+            if counts is not None:
+                return counts
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
         check_lanes(limit)

@@ -2,8 +2,10 @@
 
 from collections.abc import Sequence
 
+from forebay.log import flow_stretches
 from forebay.log.claiming import Space, decode_outcome
 from forebay.log.delays import DelayedBlocks, count_delayed, delayed_flows
+from forebay.log.flow_stretches import BlockFlows, FlowGap, FlowStretches
 from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.sqlite.catalogue import (
     GroupRow,
@@ -75,27 +77,53 @@ def quarantined(tx: Transaction, queue: Queue) -> list[StoredBlock]:
     return [StoredBlock(*row) for row in rows]
 
 
-def flows(tx: Transaction, group: Group, now: int) -> list[FlowCount]:
-    """Count what a group has not claimed, or what came back, by flow; read what it has claimed in part."""
-    state, tally = live_group(tx, group), FlowTally()
-    end = end_id(group.queue)
-    held = live_queue(tx, group.queue)
+def flows(
+    tx: Transaction, group: Group, now: int, known: FlowStretches
+) -> tuple[FlowStretches, list[FlowCount] | None]:
+    """Count what a group has not claimed, or what came back, by flow; read what it has claimed in part.
+
+    Nothing is counted while there is more to read first.
+    """
+    state, held = live_group(tx, group), live_queue(tx, group.queue)
     if held.queue.settings.ordered:
-        rows = tx.rows("lane_flows", group.number, state.start_id, state.position_id, end)
+        tally = _lane_flows(tx, state)
     else:
-        rows = tx.rows("flows", state.position_id, end)
-    for found in [FlowGroup(*row) for row in rows]:
-        if not tally.add_group(found):
-            block = tx.row("block", found.cut)
-            assert block is not None, "a block that was there a moment ago"
-            tally.add_body(block[-1], found.unclaimed, found.oldest_at)
+        plan = known.plan(state.position_id, 0, end_id(group.queue))
+        read = plan.fold([_block_flows(tx, gap) for gap in plan.gaps])
+        known = read.known
+        if read.tally is None:
+            return known, None
+        tally = read.tally
+        if read.cut is not None:
+            _add_cut(tx, tally, read.cut)
     tally.hold_back(delayed_flows(_delayed(tx, held, state, now, every=True), now))
     for column, count, since, alone in list(tx.rows("returned_flows", group.number, now)):
         if alone is None:
             tally.add_alike(column, count, since)
         else:
             _add_returned(tx, group, tally, alone)
-    return tally.counts()
+    return known, tally.counts()
+
+
+def _block_flows(tx: Transaction, gap: FlowGap) -> list[BlockFlows]:
+    return [
+        BlockFlows(*row) for row in tx.rows("block_flows", gap.first, gap.last, flow_stretches.PAGE_BLOCKS)
+    ]
+
+
+def _lane_flows(tx: Transaction, state: GroupRow) -> FlowTally:
+    tally, end = FlowTally(), end_id(state.group.queue)
+    rows = tx.rows("lane_flows", state.group.number, state.start_id, state.position_id, end)
+    for found in [FlowGroup(*row) for row in rows]:
+        if not tally.add_group(found):
+            _add_cut(tx, tally, found)
+    return tally
+
+
+def _add_cut(tx: Transaction, tally: FlowTally, found: FlowGroup) -> None:
+    block = tx.row("block", found.cut)
+    assert block is not None, "a block that was there a moment ago"
+    tally.add_body(block[-1], found.unclaimed, found.oldest_at)
 
 
 def _add_returned(tx: Transaction, group: Group, tally: FlowTally, token: int) -> None:

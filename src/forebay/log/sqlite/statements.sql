@@ -647,15 +647,13 @@ FROM (
 )
 GROUP BY 3, 4, CASE WHEN NOT is_whole THEN count END
 
--- Flows: blocks with equal ones together, a block that was claimed in part alone
+-- Flows
 
--- name: flows
-SELECT
-    flows, count(*), sum(last + 1 - max(?1, last + 1 - count)), min(appended_at),
-    CASE WHEN last - count + 1 < ?1 THEN last END AS cut
-FROM block WHERE last BETWEEN ?1 AND ?2 GROUP BY flows, cut
+-- name: block_flows
+SELECT last, count, appended_at, flows FROM block WHERE last BETWEEN ?1 AND ?2 ORDER BY last LIMIT ?3
 
 -- name: lane_flows
+-- Blocks with equal ones together, a block that was claimed in part alone.
 WITH behind AS (
     SELECT partition FROM lane INDEXED BY lane_ready WHERE group_number = ?1 AND ready IS NOT NULL
     UNION SELECT partition FROM claim WHERE group_number = ?1 AND partition IS NOT NULL

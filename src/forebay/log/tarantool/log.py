@@ -15,6 +15,7 @@ from typing import Any, Final, Self
 
 import msgspec
 
+from forebay.log import flow_stretches
 from forebay.log.claiming import (
     Space,
     check_held,
@@ -30,6 +31,7 @@ from forebay.log.claiming import (
 )
 from forebay.log.delays import DelayedBlocks, count_delayed, delayed_flows
 from forebay.log.finding import OUTCOMES_MAX, is_about
+from forebay.log.flow_stretches import BlockFlows, FlowMemory, FlowRead, FlowStretches
 from forebay.log.flows import FlowGroup, FlowTally, Returned
 from forebay.log.groupcommit import GroupCommit, Item, Result
 from forebay.log.marking import Marking
@@ -147,6 +149,7 @@ class TarantoolLog:
         self._publishing = GroupCommit(self._flush)
         self._marks = Marking(self._mark)
         self._queues: dict[int, Queue] = {}
+        self._flows = FlowMemory()
 
     async def __aenter__(self) -> Self:
         await self._server.open()
@@ -501,22 +504,19 @@ class TarantoolLog:
         return [quarantined_of_row(row) for row in await self._server.call("quarantined", queue.number)]
 
     async def flows(self, group: Group) -> list[FlowCount]:
-        tally = FlowTally()
-        unclaimed_rows, returned_rows, delayed, now = await self._of(
-            group, "flows", group.number, self._now()
-        )
-        for flows, blocks, unclaimed, oldest_at, cut, body in unclaimed_rows:
-            column = None if flows is None else raw(flows)
-            if not tally.add_group(FlowGroup(column, blocks, unclaimed, oldest_at, cut)):
-                tally.add_body(raw(body), unclaimed, oldest_at)
-        tally.hold_back(delayed_flows(_delayed_blocks(delayed), now))
-        for flows, remaining, since, key, is_letter, begin, count, done, body in returned_rows:
-            if key is None:
-                tally.add_alike(None if flows is None else raw(flows), remaining, since)
-            else:
-                bits = b"" if done is None else raw(done)
-                tally.add_returned(Returned((key, is_letter), begin, count, bits, since), raw(body))
-        return tally.counts()
+        position = 0
+        while True:
+            plan = self._flows.get(group.number).plan(position, 0, SEQUENCE_MAX)
+            gaps = [(gap.first, gap.last) for gap in plan.gaps]
+            place = (plan.position, plan.whole_from, gaps, flow_stretches.PAGE_BLOCKS)
+            position, pages, *rest = await self._of(group, "flows", group.number, *place, self._now())
+            if len(pages) == len(gaps):
+                read = plan._replace(position=position).fold([_block_flows(page) for page in pages])
+                self._flows.keep(group.number, read.known)
+                if read.tally is not None:
+                    return _flow_counts(read, *rest)
+            elif rest:
+                return _flow_counts(FlowRead(FlowStretches(), FlowTally()), *rest)
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
         rows = await self._of(group, "lanes", group.number, maybe_out(after), check_lanes(limit))
@@ -707,6 +707,34 @@ def _queue_stats(row: Row, groups: list[Row], now: int) -> QueueStats:
         delayed = whole + count_delayed(_delayed_blocks(others), now)
         counted.append(group_stats_of_row(group, upcoming, counts, delayed))
     return QueueStats(queue=queue_of_row(row), next=upcoming, floor=floor, groups=counted)
+
+
+def _block_flows(rows: Sequence[Any]) -> list[BlockFlows]:
+    return [BlockFlows(last, count, at, _column(flows)) for last, count, at, flows in rows]
+
+
+def _flow_counts(  # noqa: PLR0917 - the rows of one answer
+    read: FlowRead, ordered: Any, body: Any, returned: Sequence[Any], delayed: Sequence[Any], now: int
+) -> list[FlowCount]:
+    tally, cut = read.tally, read.cut
+    assert tally is not None, "a count that isn't whole"
+    if cut is not None:
+        tally.add_body(raw(body), cut.unclaimed, cut.oldest_at)
+    for flows, blocks, unclaimed, oldest_at, last, found in ordered or ():
+        if not tally.add_group(FlowGroup(_column(flows), blocks, unclaimed, oldest_at, last)):
+            tally.add_body(raw(found), unclaimed, oldest_at)
+    tally.hold_back(delayed_flows(_delayed_blocks(delayed), now))
+    for flows, remaining, since, key, is_letter, begin, count, done, found in returned:
+        if key is None:
+            tally.add_alike(_column(flows), remaining, since)
+        else:
+            bits = b"" if done is None else raw(done)
+            tally.add_returned(Returned((key, is_letter), begin, count, bits, since), raw(found))
+    return tally.counts()
+
+
+def _column(flows: Any) -> bytes | None:
+    return None if flows is None else raw(flows)
 
 
 def _delayed_blocks(rows: Sequence[Row]) -> list[DelayedBlocks]:

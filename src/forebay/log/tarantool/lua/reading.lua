@@ -34,7 +34,7 @@ log.verb('quarantined', function(queue)
     return space.quarantine:select({queue})
 end)
 
--- Flows: blocks with equal ones together, a block that was claimed in part alone, with its body.
+-- Flows of ordered queues: blocks with equal ones together, a block that was claimed in part alone, with its body.
 
 local function new_count()
     local groups, order, count = {}, {}, {}
@@ -156,24 +156,59 @@ function log.delayed_rows(queue, group, now, every)
     return {whole, rows}
 end
 
-log.verb('flows', function(group_number, now)
-    local group, count = log.live_group(group_number), new_count()
-    local queue = log.live_queue(group.queue)
-    local ordered = queue.ordered
-    if ordered then
-        count_lanes(group, count)
-    end
+-- What an ordered queue has for a group: behind its cursor, and ahead of it.
+local function count_ordered(group)
+    local count = new_count()
+    count_lanes(group, count)
     for _, block in space.block:pairs({group.queue, group.position}, {iterator = 'GE'}) do
         if block.queue ~= group.queue then
             break
         end
-        local position = ordered and log.lane_position(group, block.partition) or group.position
+        local position = log.lane_position(group, block.partition)
         if block.last >= position then
             count.add(block, position)
         end
     end
+    return count.rows
+end
+
+-- The blocks that end in a gap, up to so many, and whether there may be more; and the body of the one at the cursor.
+local function gap_rows(group, gap, limit)
+    local rows, cut = {}, box.NULL
+    for _, block in space.block:pairs({group.queue, math.max(gap[1], group.position)}, {iterator = 'GE'}) do
+        if block.queue ~= group.queue or block.last > gap[2] then
+            return rows, false, cut
+        end
+        if block.last - block.count + 1 < group.position then
+            cut = block.body
+        end
+        table.insert(rows, {block.last, block.count, block.appended_at, log.maybe(block.flows)})
+        if #rows == limit then
+            return rows, block.last < gap[2], cut
+        end
+    end
+    return rows, false, cut
+end
+
+-- For a group whose cursor is between `from` and `to`, the blocks in `gaps`; where it is elsewhere, only its place.
+-- What came back and what is delayed comes with the last of them.
+log.verb('flows', function(group_number, from, to, gaps, limit, now)
+    local group = log.live_group(group_number)
+    local queue, pages, cut = log.live_queue(group.queue), {}, box.NULL
+    local ordered = queue.ordered and count_ordered(group) or box.NULL
+    if not queue.ordered then
+        local more = group.position < from or group.position > to
+        for number, gap in ipairs(more and {} or gaps) do
+            local rows, is_more, body = gap_rows(group, gap, limit)
+            pages[number], more, cut = rows, more or is_more, body ~= nil and body or cut
+        end
+        if more then
+            return {group.position, pages}
+        end
+    end
     now = log.now(now)
-    return {count.rows, count_returned(group, now), log.delayed_rows(queue, group, now, true)[2], now}
+    local returned, delayed = count_returned(group, now), log.delayed_rows(queue, group, now, true)[2]
+    return {group.position, pages, ordered, cut, returned, delayed, now}
 end)
 
 -- Partitions
