@@ -11,6 +11,7 @@ from typing import Final
 
 from forebay.app.opening import split_warm
 from forebay.app.settings import Settings
+from forebay.log.values import QueueStats, Stats
 from forebay.model import Misconfigured, cancel
 from forebay.observe.document import Document, merged
 from forebay.observe.file_snapshots import FileSnapshots
@@ -19,9 +20,12 @@ from forebay.observe.queue_families import queue_families
 from forebay.observe.refresher import Refresher, RefreshNumbers
 from forebay.observe.snapshot_store import SnapshotStore
 from forebay.store.seam import Store
+from forebay.store.values import FlowStat, FlowStats, GroupState
 
 __all__ = ["following", "open_snapshots", "refreshing"]
 
+_PAGE_QUEUES: Final = 250
+"""So few that a page takes milliseconds."""
 SOURCE: Final = "counters"
 RICH: Final = "rich"
 """The part that Spark computes."""
@@ -102,6 +106,18 @@ async def refreshing(
 
 
 async def count_queues(store: Store) -> Document:
-    """The numbers of all queues as the store has them now."""
-    stats, flows = await store.ledger(), await store.flow_stats()
-    return Document(taken_at=time(), families=queue_families(stats, flows))
+    """The numbers of all queues as the store has them, page by page: others have their turn in between."""
+    pages, flows, after = list[QueueStats](), list[FlowStat](), 0
+    groups, began = list[GroupState](), time()
+    while True:
+        books = await store.ledger(after=after, limit=_PAGE_QUEUES)
+        found = await store.flow_stats(after=after, limit=_PAGE_QUEUES, books=books)
+        pages.extend(books.queues)
+        flows.extend(found.flows)
+        groups.extend(found.groups)
+        if books.next is None:
+            break
+        after = books.next
+    stats, counted = Stats(books.at, pages), FlowStats(found.at, flows, groups)
+    families = await asyncio.to_thread(queue_families, stats, counted)
+    return Document(taken_at=began, families=families)

@@ -367,13 +367,21 @@ class SyncClient:
         """The whole path of one message: its block, and for every group where it is and what happened."""
         return self._thread.run(self._client.where(id))
 
-    def flow_stats(self, *, queue: str | None = None, after: int = 0, limit: int | None = None) -> FlowStats:
+    def flow_stats(
+        self,
+        *,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int | None = None,
+        books: Stats | None = None,
+    ) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
 
         Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
-        how to go on), or all of them, page by page.
+        how to go on), or all of them, page by page. `books` are those of the same queues, where the caller
+        has just read them.
         """
-        return self._thread.run(self._client.flow_stats(queue=queue, after=after, limit=limit))
+        return self._thread.run(self._client.flow_stats(queue=queue, after=after, limit=limit, books=books))
 
     def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""

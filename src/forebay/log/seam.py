@@ -15,8 +15,8 @@ What every implementation promises:
 - A call that raises has changed nothing, but for a commit of several parts that isn't atomic: there each
   part stands for itself. After `Unavailable` it is not known: repeat the call with the same id.
 - Records change with the blocks and settlements of their commit, or not at all.
-- No call's cost grows with the backlog, but for `lanes`, and for `flows` where a process asks for the first time or
-  the queue is ordered: these count blocks in it.
+- No call's cost grows with the backlog, but for `lanes`, and for `flows` where a process asks for the first
+  time or the queue is ordered: these count blocks in it.
 """
 
 from __future__ import annotations

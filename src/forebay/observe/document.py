@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import reduce
+from operator import itemgetter
 from typing import Final, Literal
 
 import msgspec
@@ -86,19 +87,17 @@ def family(
     found: dict[tuple[str, ...], float] = {}
     merge: Callable[[float, float], float] = min if kind == "age" else float.__add__
     for values, number in series:
-        key = tuple(value or "" for value in values)
+        key = tuple([value or "" for value in values])
         assert len(key) == len(labels), f"{name} has {len(labels)} labels"
         found[key] = merge(found[key], float(number)) if key in found else float(number)
-    folded = 0
-    if len(found) > series_max:
-        sign = 1.0 if kind == "age" else -1.0
-        beyond = sorted(found, key=lambda key: (sign * found[key], key))[series_max - 1 :]
-        rest, other = [found.pop(key) for key in beyond], (OTHER,) * len(labels)
-        found[other] = reduce(merge, rest + ([found[other]] if other in found else []))
-        folded = len(rest)
-    return Family(
-        name=name, kind=kind, help=text, labels=tuple(labels), series=sorted(found.items()), folded=folded
-    )
+    kept, folded = sorted(found.items()), 0
+    if len(kept) > series_max:
+        kept.sort(key=itemgetter(1), reverse=kind != "age")  # those that are equal stay in their order
+        beyond, kept = kept[series_max - 1 :], kept[: series_max - 1]
+        other, folded = (OTHER,) * len(labels), len(beyond)
+        rest = [number for _, number in beyond] + [number for key, number in kept if key == other]
+        kept = sorted([one for one in kept if one[0] != other] + [(other, reduce(merge, rest))])
+    return Family(name=name, kind=kind, help=text, labels=tuple(labels), series=kept, folded=folded)
 
 
 def snapshot_family(
@@ -121,14 +120,30 @@ def merged(name: str, document: Document, parts: Mapping[str, Document]) -> Docu
     return Document(taken_at=document.taken_at, families=list(families.values()))
 
 
-encode_document = msgspec.json.Encoder().encode
-_decode: Final = msgspec.json.Decoder(Document).decode
+class _Encoded(msgspec.Struct, frozen=True):
+    """A document whose families are JSON already: each is worked on by itself, so that others get their turn."""
+
+    taken_at: float
+    families: list[msgspec.Raw]
+
+
+_encode: Final = msgspec.json.Encoder().encode
+_decode: Final = msgspec.json.Decoder(_Encoded).decode
+_decode_family: Final = msgspec.json.Decoder(Family).decode
+
+
+def encode_document(document: Document) -> bytes:
+    """A document as JSON."""
+    families = [msgspec.Raw(_encode(each)) for each in document.families]
+    return _encode(_Encoded(document.taken_at, families))
 
 
 def decode_document(data: bytes) -> Document:
     """A document as it was encoded, or Corrupt."""
     try:
-        return _decode(data)
+        found = _decode(data)
+        families = [_decode_family(each) for each in found.families]
     except msgspec.DecodeError as error:
         hint = "the next refresh replaces it"
         raise Corrupt(f"the snapshot can't be read ({error})", hint=hint) from None
+    return Document(taken_at=found.taken_at, families=families)

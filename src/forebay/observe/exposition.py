@@ -18,12 +18,16 @@ __all__ = ["Exposition", "render"]
 _ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n", '"': r"\""})
 _HELP_ESCAPES: Final = str.maketrans({"\\": r"\\", "\n": r"\n"})
 
+SAME_SECONDS: Final = 0.1
+"""How much too small an age may be: where many scrape at once, ages are written once for all of them."""
+
 
 class Exposition:
     """One document, ready to be shown at any time."""
 
     def __init__(self, document: Document, *, open_metrics: bool) -> None:
         self._parts: list[str | Callable[[float], str]] = []
+        self._last = (-math.inf, "")
         for family in document.families:
             if family.kind == "age":
                 self._parts.append(_ages(family, open_metrics=open_metrics))
@@ -31,8 +35,15 @@ class Exposition:
                 self._parts.append(render(family, open_metrics=open_metrics))
 
     def text(self, now: float) -> str:
-        """All families; `now` is in seconds since 1970. OpenMetrics' last line is left to who adds more."""
-        return "".join(part if isinstance(part, str) else part(now) for part in self._parts)
+        """All families; `now` is in seconds since 1970. OpenMetrics' last line is left to who adds more.
+
+        Those who come together get the same text.
+        """
+        at, text = self._last
+        if not 0 <= now - at < SAME_SECONDS:
+            text = "".join([part if isinstance(part, str) else part(now) for part in self._parts])
+            self._last = now, text
+        return text
 
 
 def render(family: Family, *, open_metrics: bool) -> str:

@@ -302,12 +302,18 @@ class Store(Protocol):
         ...
 
     async def flow_stats(
-        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+        self,
+        *,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int | None = None,
+        books: Stats | None = None,
     ) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
 
         Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
-        how to go on), or all of them, page by page.
+        how to go on), or all of them, page by page. `books` are those of the same queues, where the caller
+        has just read them.
         """
         ...
 

@@ -763,24 +763,30 @@ class LogStore:
         return ()
 
     async def flow_stats(
-        self, *, queue: str | None = None, after: int = 0, limit: int | None = None
+        self,
+        *,
+        queue: str | None = None,
+        after: int = 0,
+        limit: int | None = None,
+        books: Stats | None = None,
     ) -> FlowStats:
         """What waits, warm and cold, by queue, group and flow. Costs by blocks, never by messages.
 
         Of one queue where it is named; else up to `limit` from the first number past `after` on (`next` says
-        how to go on), or all of them, page by page.
+        how to go on), or all of them, page by page. `books` are those of the same queues, where the caller
+        has just read them.
         """
         at, flows, states = self._clock.now(), list[FlowStat](), list[GroupState]()
-        stats = await self.ledger(queue=queue, after=after, limit=limit)
-        for books in stats.queues:
-            for found in books.groups:
-                window = self._windows.get((books.queue.number, found.group.name))
-                shelf = self._shelf(books.queue, found.group)
+        stats = await self.ledger(queue=queue, after=after, limit=limit) if books is None else books
+        for each in stats.queues:
+            for found in each.groups:
+                window = self._windows.get((each.queue.number, found.group.name))
+                shelf = self._shelf(each.queue, found.group)
                 if window is None and not (found.ready or found.held or found.deferred):
-                    states.append(idle_group(books.queue, found.group, shelf))
+                    states.append(idle_group(each.queue, found.group, shelf))
                     continue
                 rows, state = await count_flows(
-                    self.log, books.queue, found.group, shelf, window, shared=self._shared
+                    self.log, each.queue, found.group, shelf, window, shared=self._shared
                 )
                 flows.extend(rows)
                 states.append(state)
