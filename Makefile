@@ -31,7 +31,7 @@ SEED := $(shell $(PYTHON) -c 'import random; print(random.randrange(1 << 32))')
 endif
 
 .DEFAULT_GOAL := help
-.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark bench-deliver race-queen race-spark race-servers race-relay lock format docs clean
+.PHONY: help setup run demo test soak stress check lint bench bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark bench-deliver bench-scrape race-queen race-spark race-servers race-relay lock format docs clean
 
 help: ## list the targets
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -82,7 +82,7 @@ lint: setup ## ruff, mypy --strict and the import layers
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-bench: bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark bench-deliver ## all benchmarks
+bench: bench-log bench-store bench-server bench-failover bench-queues bench-queen bench-work bench-spark bench-deliver bench-scrape ## all benchmarks
 
 bench-log: setup ## benchmark of the logs
 	$(BIN)/python -m benchmarks.log
@@ -115,6 +115,9 @@ bench-spark: setup ## benchmark of sources, sinks and bulk replay on Spark, besi
 
 bench-deliver: setup ## benchmark of deliveries: FastQueue and the relay, beside persist-queue and aiohttp
 	$(BIN)/python -m benchmarks.deliver
+
+bench-scrape: setup ## benchmark of metrics: scrapes and refreshes beside 1,000 and 5,000,000 messages
+	$(BIN)/python -m benchmarks.scrape
 
 race-queen: setup ## 16 producers and 16 consumers of Queen MQ for minutes: none lost, none twice, in order
 	$(BIN)/python -m tests.queen.race --seconds 60

@@ -6,7 +6,7 @@ from contextlib import ExitStack, asynccontextmanager, contextmanager
 from functools import cached_property
 from pathlib import Path
 from types import TracebackType
-from typing import Final, Self
+from typing import Any, Final, Self
 
 import asyncpg
 import msgspec
@@ -65,6 +65,8 @@ class Pace(msgspec.Struct, frozen=True, kw_only=True):
     """That are idle beside the one that is used."""
     partitions: int = 200_000
     """Of one queue, each with a message that waits."""
+    scrape_messages: tuple[int, int] = (1_000, 5_000_000)
+    """That wait while metrics are scraped, and while their snapshot is made."""
 
 
 FULL: Final = Pace()
@@ -88,6 +90,7 @@ QUICK: Final = Pace(
     spark_events=40_000,
     queues=2_000,
     partitions=2_000,
+    scrape_messages=(1_000, 100_000),
 )
 
 
@@ -137,9 +140,9 @@ class Bench:
             yield Path(name)
 
     @contextmanager
-    def forebay(self, store: str) -> Iterator[ForebayServer]:
-        """Give a server in a process of its own, on a store."""
-        with ForebayServer(store) as server:
+    def forebay(self, store: str, **sections: Any) -> Iterator[ForebayServer]:
+        """Give a server in a process of its own, on a store, with these sections in its file."""
+        with ForebayServer(store, sections=sections) as server:
             yield server
 
     @contextmanager

@@ -33,7 +33,7 @@ class HttpConnection(asyncio.Protocol):
 
     def __init__(self) -> None:
         self._transport: asyncio.Transport
-        self._buffer = b""
+        self._buffer = bytearray()  # an answer of a megabyte comes in many pieces
         self._wanted = 0
         self._answer: asyncio.Future[tuple[int, bytes]] | None = None
 
@@ -55,7 +55,7 @@ class HttpConnection(asyncio.Protocol):
 
     def data_received(self, data: bytes) -> None:
         """Answer when all of it is there."""
-        self._buffer = self._buffer + data if self._buffer else data
+        self._buffer += data
         if not self._wanted:
             end = self._buffer.find(_HEAD_END)
             if end < 0:
@@ -63,7 +63,7 @@ class HttpConnection(asyncio.Protocol):
             at = self._buffer.find(_LENGTH, 0, end) + len(_LENGTH)
             self._wanted = end + len(_HEAD_END) + int(self._buffer[at : self._buffer.find(b"\r", at)])
         if len(self._buffer) >= self._wanted and self._answer is not None:
-            whole, self._buffer, self._wanted = self._buffer, b"", 0
+            whole, self._buffer, self._wanted = bytes(self._buffer), bytearray(), 0
             answer, self._answer = self._answer, None
             answer.set_result((int(whole[9:12]), whole[whole.find(_HEAD_END) + len(_HEAD_END) :]))
 

@@ -12,7 +12,7 @@ from os import sysconf
 from pathlib import Path
 from statistics import median
 from time import perf_counter
-from typing import Final
+from typing import Any, Final
 
 import asyncpg
 import msgspec
@@ -98,8 +98,8 @@ async def run_sqlite(bench: Bench) -> Figures:
         stores = {}
         for name, queues in (("few", FEW), ("many", bench.pace.queues)):
             path = folder / f"{name}.db"
-            await _seed(SqliteLog(path))
-            await asyncio.to_thread(_fill_sqlite, path, queues)
+            await seed(SqliteLog(path))
+            await asyncio.to_thread(fill_sqlite, path, queues)
             stores[name] = f"sqlite:///{path}"
         return await _compare(bench, "sqlite", stores["few"], stores["many"])
 
@@ -108,17 +108,19 @@ async def run_postgres(bench: Bench) -> Figures:
     """On two databases of one PostgreSQL."""
     async with bench.database() as few, bench.database() as many:
         for dsn, queues in ((few, FEW), (many, bench.pace.queues)):
-            await _seed(PostgresLog(dsn))
-            await _fill_postgres(dsn, queues)
+            await seed(PostgresLog(dsn))
+            await fill_postgres(dsn, queues)
         return await _compare(bench, "postgres", few, many)
 
 
-async def _seed(log: Log) -> None:
+async def seed(log: Log) -> None:
+    """Make the queue that is used, the first one."""
     async with LogStore(log) as store:
         await store.create_queue("orders")
 
 
-def _fill_sqlite(path: Path, queues: int) -> None:
+def fill_sqlite(path: Path, queues: int) -> None:
+    """Write idle queues into a file, up to that number."""
     connection = sqlite3.connect(path)
     with connection:
         connection.execute(_SQLITE, (2, queues))
@@ -126,7 +128,8 @@ def _fill_sqlite(path: Path, queues: int) -> None:
     connection.close()
 
 
-async def _fill_postgres(dsn: str, queues: int) -> None:
+async def fill_postgres(dsn: str, queues: int) -> None:
+    """Write idle queues into a database, up to that number."""
     connection = await asyncpg.connect(dsn)
     try:
         for statement in _POSTGRES:
@@ -164,9 +167,9 @@ async def _compare(bench: Bench, name: str, few_url: str, many_url: str) -> Figu
 
 
 @asynccontextmanager
-async def serving(bench: Bench, url: str) -> AsyncIterator[Site]:
-    """A server on a log."""
-    holder = bench.forebay(url)
+async def serving(bench: Bench, url: str, **sections: Any) -> AsyncIterator[Site]:
+    """A server on a log, with these sections in its configuration."""
+    holder = bench.forebay(url, **sections)
     server = await asyncio.to_thread(holder.__enter__)
     connection = await HttpConnection.open(server.port)
     try:

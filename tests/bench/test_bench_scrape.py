@@ -1,0 +1,37 @@
+"""The benchmark of metrics: a smoke run, and what it must reach."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import msgspec
+
+from benchmarks.parts.scraping import surplus
+from benchmarks.scrape import PARTS, REQUIREMENTS
+from benchmarks.verdict import exit_status, shortfalls
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def test_a_smoke_run_ends_with_all_figures_in_one_line_and_a_status_that_agrees() -> None:
+    done = subprocess.run(
+        [sys.executable, "-m", "benchmarks.scrape", "--quick"],
+        cwd=ROOT,
+        check=False,
+        capture_output=True,
+        text=True,
+    )
+    assert done.stdout, done.stderr
+    report = msgspec.json.decode(done.stdout.splitlines()[-1])
+    assert (report["benchmark"], report["quick"]) == ("scrape", True)
+    parts = {name: report[name] for name in PARTS}
+    for requirement in REQUIREMENTS:
+        assert parts[requirement.part][requirement.figure] >= 0
+    assert report["shortfalls"] == shortfalls(parts, REQUIREMENTS)
+    assert done.returncode == exit_status(report["shortfalls"])
+
+
+def test_statements_that_upkeep_explains_are_no_scrape_s() -> None:
+    idle = {"SELECT 1": 3, "SELECT 2": 1}
+    assert surplus(idle, {"SELECT 1": 7, "SELECT 2": 2, "SELECT 3": 1}) == {}
+    assert surplus(idle, {"SELECT 1": 8, "SELECT 3": 2}) == {"SELECT 1": 8, "SELECT 3": 2}
