@@ -28,7 +28,7 @@ REQUIREMENTS: Final = (
         for part in _REFRESHES
         for requirement in (
             Requirement(part, "ratio", at_most=1.5),
-            Requirement(part, "stall_ms", at_most=50.0),
+            Requirement(part, "loop_ms", at_most=10.0),
         )
     ),
 )

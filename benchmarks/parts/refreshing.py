@@ -5,10 +5,11 @@ snapshot after the first; while it is made the event loop is watched.
 """
 
 import asyncio
+from collections.abc import Iterable
 from contextlib import AsyncExitStack
 from statistics import median
-from time import perf_counter
-from typing import Final
+from time import perf_counter, thread_time
+from typing import Final, NamedTuple
 
 from benchmarks.bench import Bench
 from benchmarks.parts.many_queues import fill_postgres, fill_sqlite, seed
@@ -52,8 +53,19 @@ async def run_postgres(bench: Bench) -> Figures:
         return await _compare(bench, "postgres", logs[0], logs[1])
 
 
+class _Refresh(NamedTuple):
+    """One snapshot."""
+
+    seconds: float
+    """How long it took."""
+    stall: float
+    """For how long others waited at most, also for other processes of this machine."""
+    on_loop: float
+    """The longest stretch that the event loop computed for it."""
+
+
 async def _compare(bench: Bench, name: str, few: Log, many: Log) -> Figures:
-    pace, taken, stalls = bench.pace, list[tuple[float, float]](), list[float]()
+    pace, rounds = bench.pace, list[list[tuple[_Refresh, _Refresh]]]()
     async with LogStore(few) as small, LogStore(many) as large:
         with bench.part(f"refresh on {name}", pace.rounds + 1):
             with bench.note("first"):
@@ -61,35 +73,38 @@ async def _compare(bench: Bench, name: str, few: Log, many: Log) -> Figures:
                 first = await _refresh(large)
             for number in range(pace.rounds):
                 with bench.note(f"round {number + 1} of {pace.rounds}"):
-                    for _ in range(_TIMES):
-                        taken.append(((await _refresh(small))[0], (again := await _refresh(large))[0]))
-                        stalls.append(again[1])
-    by_round = [taken[at : at + _TIMES] for at in range(0, len(taken), _TIMES)]
-    ratios = [round(median(b for _, b in each) / median(a for a, _ in each), 2) for each in by_round]
+                    rounds.append([(await _refresh(small), await _refresh(large)) for _ in range(_TIMES)])
+    every = [pair for each in rounds for pair in each]
+    ratios = [_median(b for _, b in each) / _median(a for a, _ in each) for each in rounds]
     return {
-        "refresh_ms_few": round(median(a for a, _ in taken) * 1000, 1),
-        "refresh_ms": round(median(b for _, b in taken) * 1000, 1),
-        "ratio": median(ratios),
-        "ratio_by_round": ratios,
-        "stall_ms": round(median(stalls) * 1000, 1),
-        "first_seconds": round(first[0], 2),
-        "first_stall_ms": round(first[1] * 1000, 1),
+        "refresh_ms_few": round(_median(a for a, _ in every) * 1000, 1),
+        "refresh_ms": round(_median(b for _, b in every) * 1000, 1),
+        "ratio": round(median(ratios), 2),
+        "ratio_by_round": [round(ratio, 2) for ratio in ratios],
+        "loop_ms": round(median(b.on_loop for _, b in every) * 1000, 1),
+        "stall_ms": round(median(b.stall for _, b in every) * 1000, 1),
+        "first_seconds": round(first.seconds, 2),
+        "first_loop_ms": round(first.on_loop * 1000, 1),
     }
 
 
-async def _refresh(store: Store) -> tuple[float, float]:
-    """Make a snapshot as a server does: how long it takes, and for how long others waited at most."""
-    longest = 0.0
+def _median(taken: Iterable[_Refresh]) -> float:
+    return median(refresh.seconds for refresh in taken)
+
+
+async def _refresh(store: Store) -> _Refresh:
+    """Make a snapshot as a server does."""
+    stall = on_loop = 0.0
 
     async def watch() -> None:
-        nonlocal longest
+        nonlocal stall, on_loop
         while True:
-            began = perf_counter()
+            began, used = perf_counter(), thread_time()
             await asyncio.sleep(0)
-            longest = max(longest, perf_counter() - began)
+            stall, on_loop = max(stall, perf_counter() - began), max(on_loop, thread_time() - used)
 
     watching, began = asyncio.create_task(watch()), perf_counter()
     await asyncio.to_thread(encode_document, await count_queues(store))
     seconds = perf_counter() - began
     watching.cancel()
-    return seconds, longest
+    return _Refresh(seconds, stall, on_loop)

@@ -121,7 +121,7 @@ def merged(name: str, document: Document, parts: Mapping[str, Document]) -> Docu
 
 
 class _Encoded(msgspec.Struct, frozen=True):
-    """A document whose families are JSON already: each is worked on by itself, so that others get their turn."""
+    """A document whose families are JSON: each is worked on by itself, so that others get their turn."""
 
     taken_at: float
     families: list[msgspec.Raw]
