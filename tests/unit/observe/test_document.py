@@ -13,7 +13,7 @@ from prometheus_client.parser import text_string_to_metric_families as parse_cla
 
 from forebay.model import Corrupt, Rejected
 from forebay.observe.document import Document, Family, Kind, decode_document, encode_document, family, merged
-from forebay.observe.exposition import Exposition
+from forebay.observe.exposition import SAME_SECONDS, Exposition
 
 _parse_open: Any = open_parser.text_string_to_metric_families
 NOW = 1_800_000_000.0
@@ -77,6 +77,15 @@ def test_an_age_grows_between_refreshes_and_is_never_negative() -> None:
         assert shown(made, open_metrics=open_metrics) == {"x_age_seconds": {("a",): 5.0, ("b",): 0.0}}
         later = shown(made, open_metrics=open_metrics, now=NOW + 10)
         assert later == {"x_age_seconds": {("a",): 15.0, ("b",): 0.0}}
+
+
+def test_those_who_scrape_at_once_get_the_same_text() -> None:
+    made = document(family("x_age_seconds", "age", "X.", [], [([], NOW - 5)]))
+    exposition = Exposition(made, open_metrics=False)
+    first = exposition.text(NOW)
+    assert exposition.text(NOW + SAME_SECONDS / 2) is first
+    assert "x_age_seconds 5.200\n" in exposition.text(NOW + 0.2)
+    assert "x_age_seconds 4.000\n" in exposition.text(NOW - 1)  # a clock that was set back
 
 
 def test_a_counter_has_its_ending_once() -> None:
