@@ -20,7 +20,8 @@ FLOWS = [Flow(name) for name in "abc"] + [Flow()]
 @pytest.fixture
 def short_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     """Remember a backlog of some blocks, too."""
-    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 3)
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 4)
+    monkeypatch.setattr(flow_stretches, "STRETCH_BLOCKS", 2)
     monkeypatch.setattr(flow_stretches, "STRETCHES_MIN", 4)
     monkeypatch.setattr(flow_stretches, "STRETCHES_MAX", 8)
 

@@ -748,7 +748,8 @@ def deferrals(kind: dict[int, str], due_at: int, claim: Claim) -> list[Deferral]
 def test_a_log_behaves_like_the_oracle(
     name: str, tmp_path: Path, request: pytest.FixtureRequest, seed: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 2)  # so that short backlogs are remembered too
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 3)  # so that short backlogs are remembered too
+    monkeypatch.setattr(flow_stretches, "STRETCH_BLOCKS", 2)
     rig = make_rig(name, tmp_path, request.getfixturevalue)
     with asyncio.Runner() as runner:
         machine = type("Machine", (LogMachine,), {"rig": rig, "runner": runner})

@@ -24,7 +24,7 @@ from forebay.store.values import FlowStat, FlowStats, GroupState
 
 __all__ = ["following", "open_snapshots", "refreshing"]
 
-_PAGE_QUEUES: Final = 250
+_PAGE_QUEUES: Final = 500
 """So few that a page takes milliseconds."""
 SOURCE: Final = "counters"
 RICH: Final = "rich"

@@ -22,7 +22,9 @@ from forebay.log.flows import FlowGroup, FlowTally, FlowTotals
 __all__ = ["BlockFlows", "FlowGap", "FlowMemory", "FlowPlan", "FlowRead", "FlowStretches", "Stretch"]
 
 PAGE_BLOCKS: Final = 2_000
-"""How many blocks are read at once, and how many a stretch has to begin with."""
+"""How many blocks are read at once. A stretch that has more is learnt anew when the cursor comes to it."""
+STRETCH_BLOCKS: Final = 250
+"""How many blocks a stretch has to begin with, and how many may be read again and again."""
 STRETCHES_MIN: Final = 16
 STRETCHES_MAX: Final = 512
 """Past it neighbours are joined."""
@@ -126,8 +128,8 @@ class FlowPlan(NamedTuple):
             found = page[1:] if gap.behind is not None else page
             is_done = len(page) < PAGE_BLOCKS or page[-1].last >= gap.last
             whole = [block for block in found if block.first >= self.position]
-            if gap.keep and whole and (not is_done or gap.last < self.gaps[-1].last):
-                learnt.append(Stretch.of(whole))
+            if gap.keep:
+                learnt += _cut(whole, is_growing=is_done and gap.last == self.gaps[-1].last)
             rest.extend(found)
             is_all = is_all and is_done
         known = FlowStretches(_joined(sorted((*self.stretches, *learnt), key=lambda stretch: stretch.first)))
@@ -201,6 +203,13 @@ class FlowMemory:
         size = sum(each.size for each in self._groups.values())
         while size > MEMORY_TOTALS_MAX and len(self._groups) > 1:
             size -= self._groups.pop(next(iter(self._groups))).size
+
+
+def _cut(blocks: Sequence[BlockFlows], *, is_growing: bool) -> list[Stretch]:
+    """Stretches of these blocks; the last few are left alone where more will come."""
+    starts = range(0, len(blocks), STRETCH_BLOCKS)
+    pieces = [blocks[start : start + STRETCH_BLOCKS] for start in starts]
+    return [Stretch.of(piece) for piece in pieces if len(piece) == STRETCH_BLOCKS or not is_growing]
 
 
 def _alike(blocks: Iterable[BlockFlows]) -> Iterable[FlowGroup]:

@@ -390,7 +390,7 @@ class Log(Protocol):
         Messages without one come under `Flow()`. Blocks from before flows were counted have none; so has the
         rest of a block that was claimed in part, or came back, and can't be read.
 
-        Costs by the blocks that came since this process asked last, up to some thousand others, and by claims
+        Costs by the blocks that came since this process asked last, up to two thousand others, and by claims
         that nobody has; by all unclaimed blocks, in pages, where it asks for the first time, and always in an
         ordered queue. The memory log reads everything.
         """

@@ -27,7 +27,7 @@ class Exposition:
 
     def __init__(self, document: Document, *, open_metrics: bool) -> None:
         self._parts: list[str | Callable[[float], str]] = []
-        self._last = (-math.inf, "")
+        self._last = (-math.inf, b"")
         for family in document.families:
             if family.kind == "age":
                 self._parts.append(_ages(family, open_metrics=open_metrics))
@@ -35,15 +35,16 @@ class Exposition:
                 self._parts.append(render(family, open_metrics=open_metrics))
 
     def text(self, now: float) -> str:
-        """All families; `now` is in seconds since 1970. OpenMetrics' last line is left to who adds more.
+        """All families; `now` is in seconds since 1970. OpenMetrics' last line is left to who adds more."""
+        return "".join([part if isinstance(part, str) else part(now) for part in self._parts])
 
-        Those who come together get the same text.
-        """
-        at, text = self._last
+    def data(self, now: float) -> bytes:
+        """The same as bytes; those who come together get the same ones: copies of a megabyte take time."""
+        at, data = self._last
         if not 0 <= now - at < SAME_SECONDS:
-            text = "".join([part if isinstance(part, str) else part(now) for part in self._parts])
-            self._last = now, text
-        return text
+            data = self.text(now).encode()
+            self._last = now, data
+        return data
 
 
 def render(family: Family, *, open_metrics: bool) -> str:

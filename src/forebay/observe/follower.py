@@ -96,13 +96,13 @@ class Follower:
         age = self.age_seconds
         return age is None or age > self._max_staleness
 
-    def text(self, *, open_metrics: bool) -> str:
-        """The snapshot's families, and what is to be said of it."""
-        health = "".join(render(each, open_metrics=open_metrics) for each in self._health())
+    def pieces(self, *, open_metrics: bool) -> list[bytes]:
+        """The text of the snapshot's families, and what is to be said of it."""
+        health = "".join(render(each, open_metrics=open_metrics) for each in self._health()).encode()
         exposition = self._texts.get(open_metrics)
         if exposition is None or self.shown_document is None:
-            return health
-        return exposition.text(self._wall()) + health
+            return [health]
+        return [exposition.data(self._wall()), health]
 
     @property
     def shown_document(self) -> Document | None:

@@ -97,10 +97,12 @@ def totals(read: FlowRead) -> tuple[FlowTotals, object]:
     return read.tally.totals(), read.cut
 
 
-@pytest.fixture(params=[2, 3, 8])
+@pytest.fixture(params=[(2, 2), (3, 1), (8, 3)])
 def small(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """Make pages and stretches short."""
-    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", request.param)
+    page, stretch = request.param
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", page)
+    monkeypatch.setattr(flow_stretches, "STRETCH_BLOCKS", stretch)
     monkeypatch.setattr(flow_stretches, "STRETCHES_MIN", 8)
     monkeypatch.setattr(flow_stretches, "STRETCHES_MAX", 16)
 
@@ -135,13 +137,14 @@ def test_a_backlog_is_read_once(rng: random.Random) -> None:
         backlog.rows_read = 0
         backlog.append(10)
         assert totals(backlog.count()) == totals(backlog.scratch())
-        assert backlog.rows_read <= flow_stretches.PAGE_BLOCKS
+        assert backlog.rows_read <= flow_stretches.STRETCH_BLOCKS
 
 
 def test_a_cursor_that_moves_reads_each_block_few_times(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 20)
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 40)
+    monkeypatch.setattr(flow_stretches, "STRETCH_BLOCKS", 20)
     monkeypatch.setattr(flow_stretches, "STRETCHES_MAX", 64)
     backlog = Backlog(rng)
     backlog.append(20_000)
@@ -155,7 +158,8 @@ def test_a_cursor_that_moves_reads_each_block_few_times(
 
 
 def test_stretches_stay_few_whatever_the_backlog(rng: random.Random, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 2)
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 4)
+    monkeypatch.setattr(flow_stretches, "STRETCH_BLOCKS", 2)
     monkeypatch.setattr(flow_stretches, "STRETCHES_MAX", 32)
     backlog = Backlog(rng)
     for _ in range(200):
@@ -169,7 +173,8 @@ def test_a_process_remembers_what_was_asked_for_last(
     rng: random.Random, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     backlog, memory = Backlog(rng), FlowMemory()
-    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 2)
+    monkeypatch.setattr(flow_stretches, "PAGE_BLOCKS", 4)
+    monkeypatch.setattr(flow_stretches, "STRETCH_BLOCKS", 2)
     backlog.append(100)
     backlog.count()
     monkeypatch.setattr(flow_stretches, "MEMORY_TOTALS_MAX", 2 * backlog.known.size)
@@ -183,7 +188,7 @@ def test_a_process_remembers_what_was_asked_for_last(
 def test_plans_are_for_cursors_up_to_the_first_whole_stretch(rng: random.Random) -> None:
     backlog = Backlog(rng)
     assert backlog.plan().whole_from == END
-    backlog.append(2_500)
+    backlog.append(flow_stretches.STRETCH_BLOCKS + 10)
     backlog.count()
     (stretch,) = backlog.known.stretches
     assert backlog.plan().whole_from == stretch.first == 1

@@ -82,10 +82,10 @@ def test_an_age_grows_between_refreshes_and_is_never_negative() -> None:
 def test_those_who_scrape_at_once_get_the_same_text() -> None:
     made = document(family("x_age_seconds", "age", "X.", [], [([], NOW - 5)]))
     exposition = Exposition(made, open_metrics=False)
-    first = exposition.text(NOW)
-    assert exposition.text(NOW + SAME_SECONDS / 2) is first
-    assert "x_age_seconds 5.200\n" in exposition.text(NOW + 0.2)
-    assert "x_age_seconds 4.000\n" in exposition.text(NOW - 1)  # a clock that was set back
+    first = exposition.data(NOW)
+    assert exposition.data(NOW + SAME_SECONDS / 2) is first
+    assert b"x_age_seconds 5.200\n" in exposition.data(NOW + 0.2)
+    assert b"x_age_seconds 4.000\n" in exposition.data(NOW - 1)  # a clock that was set back
 
 
 def test_a_counter_has_its_ending_once() -> None:

@@ -55,7 +55,7 @@ def world(tmp_path: Path) -> World:
 
 
 def lines(follower: Follower) -> dict[str, str]:
-    text = follower.text(open_metrics=False)
+    text = b"".join(follower.pieces(open_metrics=False)).decode()
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
 
 

@@ -160,12 +160,12 @@ async def metrics(call: Call) -> Answer:
     if _wants_json(accept):
         return Answer(encode_json(_numbers(context)), media=JSON)
     open_metrics = prefers_open_metrics(accept)
-    text = context.metrics.text(open_metrics=open_metrics)
+    pieces = [context.metrics.text(open_metrics=open_metrics).encode()]
     if context.snapshot is not None:
-        text += context.snapshot.text(open_metrics=open_metrics)
+        pieces += context.snapshot.pieces(open_metrics=open_metrics)
     if open_metrics:
-        return Answer((text + END).encode(), media=OPEN_METRICS)
-    return Answer(text.encode(), media=CLASSIC)
+        return Answer(b"".join([*pieces, END.encode()]), media=OPEN_METRICS)
+    return Answer(b"".join(pieces), media=CLASSIC)
 
 
 async def config(call: Call) -> Answer:
