@@ -122,9 +122,7 @@ class FlowPlan(NamedTuple):
         learnt, rest, is_all = list[Stretch](), list[BlockFlows](), True
         for gap, page in zip(self.gaps, pages, strict=True):
             if gap.behind is not None and not (page and gap.behind.ends_with(page[0])):
-                return FlowRead(
-                    FlowStretches(), None
-                )  # another history, as after a restored backup: begin anew
+                return FlowRead(FlowStretches(), None)  # the log fell back, and went on another way
             found = page[1:] if gap.behind is not None else page
             is_done = len(page) < PAGE_BLOCKS or page[-1].last >= gap.last
             whole = [block for block in found if block.first >= self.position]

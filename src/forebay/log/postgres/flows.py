@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -82,7 +83,8 @@ async def _add_returns(
     """Leave out what is delayed, and add what came back."""
     at: int = now or await connection.fetchval(sql["now"])
     delayed = await delayed_of(connection, sql, [group.queue], at, every=True)
-    tally.hold_back(delayed_flows(delayed.get(group.number, ()), at))
+    if rows := delayed.get(group.number):  # a row for each block: they may be many
+        tally.hold_back(await asyncio.to_thread(delayed_flows, rows, at))
     alone: list[int] = []
     for column, count, since, token in await connection.fetch(sql["returned_flows"], group.number, now):
         if token is None:
