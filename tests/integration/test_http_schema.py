@@ -36,6 +36,7 @@ def test_answers_are_as_the_description_says(tmp_path: Path, seed: int) -> None:
             str(program), "run", f"{server.url}/openapi.json", "--checks", ",".join(CHECKS), "--no-color",
             "--max-examples", str(EXAMPLES), "--seed", str(seed), "--continue-on-failure",
             "--phases", "examples,coverage,fuzzing",
+            "--exclude-path", "/v1/overview/events",  # which never ends
         ]  # fmt: skip
         run = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False, timeout=200)
         assert run.returncode == 0, f"seed {seed}:\n{run.stdout[-6_000:]}\n{server.tail()}"

@@ -20,7 +20,9 @@ ROLES: Final = {
     "read-write": {"read", "push", "take"},
     "admin": {"read", "push", "take", "admin"},
 }
-GUARDED: Final = [route for route in ROUTES if route.scope is not None]
+GUARDED: Final = [
+    route for route in ROUTES if route.scope is not None and "text/event-stream" not in route.answer_media
+]
 KEY: Final = "0123456789abcdef" * 4
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from typing import Any, Final
 
 import msgspec
@@ -47,3 +47,13 @@ class Answer:
         else:
             self.value = encode_json(self.value if self.form is None else self.form(self.value))
             self.media = JSON
+
+
+class Stream(Answer):
+    """An answer whose body is sent piece by piece, as it comes, until there is nothing more."""
+
+    __slots__ = ("pieces",)
+
+    def __init__(self, pieces: AsyncGenerator[bytes, None], media: str) -> None:
+        super().__init__(headers=[(b"cache-control", b"no-store")], media=media)
+        self.pieces = pieces

@@ -10,15 +10,18 @@ import asyncio
 import logging
 import math
 from collections.abc import Awaitable, Callable, Sequence
+from contextlib import aclosing
 from itertools import count
 from secrets import token_hex
 from time import perf_counter
 from typing import Any, Final
 
-from forebay.api.answers import Answer, Header, encode_json
+from forebay.api.answers import Answer, Header, Stream, encode_json
 from forebay.api.bodies import Gone
+from forebay.api.browser_guard import check_browser
 from forebay.api.calls import Call
 from forebay.api.context import Context
+from forebay.api.keys import ANYONE
 from forebay.api.queen.faults import ANY_ORIGIN, fault, is_foreign, preflight
 from forebay.api.routing import Route, Router, WrongMethod
 from forebay.api.unread import SMALL_BYTES
@@ -86,6 +89,9 @@ class Application:
             call.key = context.keys.admit(call.header(b"authorization"), call.route.scope)
             if not call.route.checks_queues:
                 call.key.check(call.route.scope, call.params.get("queue"))
+        if call.route.scope is not None and call.key is ANYONE:
+            changes = call.route.scope != "read"
+            check_browser(dict(scope["headers"]), context.known_hosts, changes=changes)
         if call.route.query is None and scope["query_string"]:
             raise Rejected("there is a query, but this path takes none", hint="leave it out")
         call.deadline = context.deadlines.begin()
@@ -106,6 +112,8 @@ class Application:
 
         Reads are looked at here once more, since others were answered meanwhile; takes do it themselves.
         """
+        if isinstance(answer, Stream):
+            return answer
         answer.encode(packed=answer.media is None and call.packed)
         size = 0 if answer.value is None else len(answer.value)
         if call.route.scope == "read":
@@ -120,6 +128,10 @@ class Application:
         headers: list[Header] = [(b"x-request-id", call.id.encode("latin-1")), *answer.headers]
         if is_foreign(call.scope["raw_path"]):
             headers += ANY_ORIGIN
+        if isinstance(answer, Stream):
+            headers.append((b"content-type", (answer.media or "").encode()))
+            await self._send_pieces(call, answer, headers, send)
+            return
         if media:
             headers += [(b"content-type", media.encode()), (b"content-length", b"%d" % len(body))]
         if not call.body_is_read and _has_body(call):
@@ -130,6 +142,15 @@ class Application:
             return
         await send({"type": "http.response.start", "status": answer.status, "headers": headers})
         await send({"type": "http.response.body", "body": body})
+
+    async def _send_pieces(self, call: Call, answer: Stream, headers: list[Header], send: Send) -> None:
+        """Send what comes, until there is nothing more or the client has left."""
+        await send({"type": "http.response.start", "status": answer.status, "headers": headers})
+        if call.scope["method"] != "HEAD":
+            async with aclosing(answer.pieces) as pieces:
+                async for piece in pieces:
+                    await send({"type": "http.response.body", "body": piece, "more_body": True})
+        await send({"type": "http.response.body", "body": b""})
 
     def _problem(self, call: Call, error: ForebayError) -> Answer:
         self.context.counters.errors[error.label] += 1

@@ -9,9 +9,11 @@ from functools import partial
 from typing import Any, Final
 
 from forebay.api.bodies import Budget
+from forebay.api.browser_guard import KnownHosts
 from forebay.api.counters import Counters
 from forebay.api.deadlines import Deadlines
 from forebay.api.gate import Gate
+from forebay.api.overview import OverviewSource
 from forebay.api.queen.desk import Desk
 from forebay.api.queen.queen_metrics import metrics_page
 from forebay.api.queen.sealing import Seal
@@ -24,6 +26,7 @@ from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.observe.follower import Follower
 from forebay.store.seam import Store
+from forebay.wire.port import split_listen
 
 START_SECONDS: Final = 3.0
 """How long the first push waits for a server that starts to try the log; then it goes to the spool."""
@@ -45,6 +48,8 @@ class Context:
         metric_names: Collection[str] = ("forebay",),
     ) -> None:
         self.settings = settings or ServerSettings()
+        self.known_hosts = KnownHosts(split_listen(self.settings.listen)[0], self.settings.hosts)
+        """By which names browsers reach the server."""
         self.limits = limits or Limits()
         self.clock = clock or SystemClock()
         """What delays count from: that of the store."""
@@ -74,6 +79,10 @@ class Context:
         self.opened: Store | None = None
         self.warm_problem: Callable[[], str | None] | None = None
         """Says why the shared warm tier can't be reached; None where there is none."""
+        self.plugins: Mapping[str, str] = {}
+        """Which plugin provides the action class of a queue."""
+        self.overview = OverviewSource(self)
+        """What the page shows."""
         self.snapshot: Follower | None = None
         """The numbers of queues; None where nobody counts them."""
         self.tester: DestinationTester | None = None

@@ -109,5 +109,6 @@ PATHS: Final = {
     "worker": _WORKER,
     "destination": "hooks",
     "verb": "read",
+    "file": "page.css",
 }
 """What stands for the names in paths."""

@@ -34,6 +34,7 @@ _PARAMETERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
     "stage": (_NAME, "The name of a stage, percent-encoded"),
     "worker": (_NAME, "The name of a worker, percent-encoded"),
     "destination": ({"type": "string", "pattern": "^[^/]{1,100}$"}, "The name of a destination"),
+    "file": ({"type": "string", "maxLength": 100}, "The name of a file"),
     "verb": ({"type": "string", "enum": list(VERBS)}, "A verb of the log: see `forebay.log.seam`"),
     "id": ({"type": "string", "pattern": "^[0-9]{1,19}$"}, "The id of a message"),
 }
@@ -136,7 +137,9 @@ class _Schemas:
         """Say of each field what the code says of it."""
         for struct in _structs(forms):
             properties = self.components.get(struct.__name__, {}).get("properties", {})
-            for name, text in field_texts(struct).items():
+            texts = field_texts(struct)
+            named = {field.name: field.encode_name for field in msgspec.structs.fields(struct)}
+            for name, text in ((named.get(name, name), text) for name, text in texts.items()):
                 if name in properties:
                     properties[name].setdefault("description", text)
 

@@ -73,6 +73,9 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The file with the certificate's private key, PEM."""
     insecure: bool = False
     """Listen beyond loopback although there are no API keys."""
+    hosts: tuple[str, ...] = ()
+    """Names, with or without a port, by which browsers reach the server, as behind a proxy. Loopback names,
+    the host of `listen`, and addresses are known anyhow."""
     create_queues: bool = True
     """A push to a queue that isn't there creates it; otherwise it is answered with 404."""
     limits: ServerLimits = ServerLimits()

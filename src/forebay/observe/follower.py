@@ -15,6 +15,7 @@ from typing import Final
 from forebay.model import ForebayError, redact
 from forebay.observe.document import Document, Family, decode_document, snapshot_family
 from forebay.observe.exposition import Exposition, render
+from forebay.observe.history import History
 from forebay.observe.refresher import RefreshNumbers
 from forebay.observe.seed_names import named
 from forebay.observe.snapshot_store import Published, SnapshotMeta, SnapshotStore
@@ -52,6 +53,7 @@ class Follower:
         self._wall = wall
         self._version = 0
         self._texts: dict[bool, Exposition] = {}
+        self.history = History()
         self.document: Document | None = None
         self.meta: SnapshotMeta | None = None
         self.problem: str | None = None
@@ -83,7 +85,13 @@ class Follower:
         self._texts = {
             open_metrics: Exposition(shown, open_metrics=open_metrics) for open_metrics in (False, True)
         }
+        self.history.add(document)
         self.document, self.meta, self._version = document, found.meta, found.version
+
+    @property
+    def version(self) -> int:
+        """Of the snapshot at hand; 0 before the first."""
+        return self._version
 
     @property
     def age_seconds(self) -> float | None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import Final, Generic, NamedTuple, TypeVar
 
-from forebay.log.values import GroupStats, Stats
+from forebay.log.values import GroupStats, QueueStats, Stats
 from forebay.observe.document import SERIES_MAX, Family, snapshot_family
 from forebay.store.hysteresis import Mode
 from forebay.store.values import FlowStat, FlowStats, GroupState
@@ -47,6 +47,10 @@ _BOOKS: Final[tuple[_Column[GroupStats], ...]] = (
     _Column("forebay_queue_difference", lambda s: s.difference),
 )
 
+_SETTINGS: Final[tuple[_Column[QueueStats], ...]] = (
+    _Column("forebay_queue_is_paused", lambda s: s.queue.settings.paused),
+)
+
 _TIERS: Final[tuple[_Column[GroupState], ...]] = (
     _Column("forebay_queue_warm", lambda s: s.messages),
     _Column("forebay_queue_warm_limit", lambda s: s.messages_max),
@@ -65,6 +69,10 @@ _FLOWS: Final[tuple[_Column[FlowStat], ...]] = (
     _Column("forebay_flow_cold", lambda f: f.cold),
     _Column("forebay_flow_leased", lambda f: f.taken),
     _Column("forebay_flow_oldest_age_seconds", _since),
+    _Column(
+        "forebay_flow_cold_oldest_age_seconds",
+        lambda f: None if f.oldest_cold_at is None else f.oldest_cold_at / _SECOND,
+    ),
 )
 
 
@@ -74,6 +82,7 @@ def queue_families(stats: Stats, flows: FlowStats, *, series_max: int = SERIES_M
     books = _sorted(
         ((queue.queue.name, group.group.name), group) for queue in stats.queues for group in queue.groups
     )
+    settings = _sorted(((queue.queue.name,), queue) for queue in stats.queues)
     tiers = _sorted(((state.queue, state.group), state) for state in flows.groups)
     waiting = _sorted(((flow.queue, flow.group), flow) for flow in flows.flows)
     named = _sorted(
@@ -82,6 +91,7 @@ def queue_families(stats: Stats, flows: FlowStats, *, series_max: int = SERIES_M
     )
     return [
         *_families(_BOOKS, books, series_max),
+        *_families(_SETTINGS, settings, series_max),
         *_families(_TIERS, tiers, series_max),
         *_families(_WAITING, waiting, series_max),
         *_families(_FLOWS, named, series_max),

@@ -57,6 +57,10 @@ class MetricsSettings(msgspec.Struct, frozen=True, kw_only=True):
     names: Annotated[tuple[str, ...], msgspec.Meta(min_length=1, max_length=len(NAMES))] = ("forebay",)
     """Whose names `/metrics` has: any of forebay, convoy, deltafi and queen."""
     queue_snapshot: SnapshotSettings = SnapshotSettings()
+    plugins: dict[str, str] = {}
+    """The plugin that provides the action class of a queue, by queue; shown beside it."""
+    contracts: tuple[str, ...] = ()
+    """Files of contracts: their queues are shown as provided by `<name of the file>:<version>`."""
 
     def __post_init__(self) -> None:
         """Refuse names that nobody has."""

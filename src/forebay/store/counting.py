@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import dataclass
+from typing import Final
 
 from forebay.log.seam import Log
 from forebay.log.values import Group, Queue, Stats
@@ -14,6 +15,10 @@ from forebay.store.values import FlowStat, GroupState, QueueStat, Running, Store
 from forebay.store.window import Window
 from forebay.warm.seam import Warm, WarmAway
 from forebay.warm.values import Leased, Shelf, ShelfStats
+
+_OLDEST_AMONG: Final = 100
+OldestIds = dict[tuple[str, str, Flow], int]
+"""By queue, group and flow."""
 
 
 def count_tasks(stats: Stats) -> StoreStats:
@@ -40,6 +45,7 @@ class _Count:
     cold: int = 0
     taken: int = 0
     oldest_at: int | None = None
+    oldest_cold_at: int | None = None
 
     def wait(self, since: int | None) -> None:
         if since is not None:
@@ -75,6 +81,7 @@ async def count_flows(
         count = counts.setdefault(reading or waiting.flow, _Count())
         count.cold += waiting.count
         count.wait(waiting.oldest_at)
+        count.oldest_cold_at = waiting.oldest_at
     state = GroupState(
         queue=queue.name,
         group=group.name,
@@ -93,6 +100,7 @@ async def count_flows(
             cold=c.cold,
             taken=c.taken,
             oldest_at=c.oldest_at,
+            oldest_cold_at=c.oldest_cold_at,
         )
         for flow, c in sorted(counts.items())
     ], state
@@ -109,6 +117,19 @@ def idle_group(queue: Queue, group: Group, shelf: Shelf) -> GroupState:
         bytes=0,
         bytes_max=shelf.bytes_max,
     )
+
+
+async def oldest_warm(queue: Queue, group: Group, tiers: Iterable[tuple[Warm, Shelf]]) -> OldestIds:
+    """The oldest message of each flow that is ready in warm tiers, among the next few; moves nothing."""
+    reading = flow_reading(queue.settings.labels, group.name)
+    found: OldestIds = {}
+    for warm, shelf in tiers:
+        with suppress(WarmAway):
+            for parcel, places in await warm.peek(shelf, _OLDEST_AMONG):
+                key = (queue.name, group.name, reading or parcel.flow)
+                id = parcel.first + parcel.offsets[places[0]]
+                found[key] = min(id, found.get(key, id))
+    return found
 
 
 def list_running(out: Sequence[tuple[Queue, Group, Sequence[Leased]]], limit: int) -> list[Running]:

@@ -62,7 +62,14 @@ from forebay.store.asking import (
     raise_for_lost,
 )
 from forebay.store.by_hand import ByHand
-from forebay.store.counting import count_flows, count_tasks, idle_group, list_running
+from forebay.store.counting import (
+    OldestIds,
+    count_flows,
+    count_tasks,
+    idle_group,
+    list_running,
+    oldest_warm,
+)
 from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
@@ -791,6 +798,14 @@ class LogStore:
                 flows.extend(rows)
                 states.append(state)
         return FlowStats(at, flows, states, stats.next)
+
+    async def oldest_warm(self) -> OldestIds:
+        """The oldest message of each flow that is ready in the warm tiers of this process."""
+        found: OldestIds = {}
+        for window in list(self._windows.values()):
+            tiers = [(tier.warm, tier.shelf) for tier in window.tiers.all]
+            found |= await oldest_warm(window.queue, window.group, tiers)
+        return found
 
     async def running(self, limit: int = 100) -> list[Running]:
         """Tasks that are out with workers, longest first."""

@@ -109,6 +109,8 @@ class FlowStat(msgspec.Struct, frozen=True, kw_only=True):
     taken: int
     oldest_at: int | None
     """Since when the oldest that waits has been ready."""
+    oldest_cold_at: int | None = None
+    """Likewise, of those that nobody has claimed: in the log alone."""
 
 
 class GroupState(msgspec.Struct, frozen=True, kw_only=True):

@@ -10,7 +10,9 @@ from forebay.api.routes import (
     letters,
     log,
     looking,
+    page,
     pushing,
+    queue_metrics,
     queues,
     taking,
     workers,
@@ -28,6 +30,8 @@ ROUTES = (
     *workers.ROUTES,
     *destinations.ROUTES,
     *health.ROUTES,
+    *queue_metrics.ROUTES,
+    *page.ROUTES,
     *documents.ROUTES,
     *queen.ROUTES,
 )

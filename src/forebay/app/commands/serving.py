@@ -25,6 +25,7 @@ from forebay.app.commands.deliver import process_title
 from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import RETRY_SECONDS, open_embedded
+from forebay.app.plugins import read_plugins
 from forebay.app.settings import Settings
 from forebay.app.snapshots import following, open_snapshots, refreshing
 from forebay.deliver.deliveries import Deliveries
@@ -64,6 +65,7 @@ async def _serve(loaded: Loaded) -> None:
     tokens = None if settings.jwt.algorithm is None else JwtRing(settings.jwt)
     ring = KeyRing(settings.keys_file, required=tokens is not None)
     check_exposure(settings.server, guarded=ring.guarded or tokens is not None)
+    plugins = read_plugins(settings.metrics)
     _make_folder(settings.store.data)
     sock = listen(settings.server.listen)
     async with AsyncExitStack() as stack:
@@ -82,6 +84,7 @@ async def _serve(loaded: Loaded) -> None:
         owner, numbers = process_title(), RefreshNumbers()
         snapshots = await stack.enter_async_context(open_snapshots(settings))
         context.snapshot = await stack.enter_async_context(following(snapshots, settings, owner, numbers))
+        context.plugins = plugins
         refresh = partial(refreshing, snapshots, settings, owner, numbers)
         await _run(loaded, context, sock, ring, refresh)
     logger.info("stopped")

@@ -1,0 +1,268 @@
+"""What the page shows, put together from the snapshot, the spool and the boards.
+
+Invariants: it is put together once for all readers, at most every `KEEP_SECONDS`, and only while there are
+some; a part that fails or takes long is named in `problems`, and the others are there; nothing asks a log
+that is known to be away.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
+from importlib.metadata import version
+from time import monotonic, time
+from typing import TYPE_CHECKING, Any, Final, TypeVar
+
+import msgspec
+
+from forebay.deliver.destination_board import DestinationStatus, destination_board_of
+from forebay.failover.status import SpoolStatus
+from forebay.log.values import QueueSettings
+from forebay.model import Flow, ForebayError, Unavailable, redact
+from forebay.observe.flow_places import FlowPlace, flow_places
+from forebay.observe.history import Plot
+from forebay.observe.queue_views import (
+    LedgerView,
+    PartProblem,
+    QueueView,
+    View,
+    ledger_view,
+    queue_views,
+)
+from forebay.store.store import LogStore
+from forebay.store.values import Running
+from forebay.wire.forms import Micros, RunningForm, running_form
+from forebay.work.board import Crew, board_of
+
+if TYPE_CHECKING:
+    from forebay.api.context import Context
+
+__all__ = ["HEARTBEAT_SECONDS", "LISTENERS_MAX", "Overview", "OverviewSource", "Plots"]
+
+T = TypeVar("T")
+
+KEEP_SECONDS: Final = 2.0
+LISTENERS_MAX: Final = 100
+QUEUES_MAX: Final = 1_000
+"""Groups of queues in one overview, those first in which most waits."""
+RUNNING_MAX: Final = 500
+HEARTBEAT_SECONDS: Final = QueueSettings().visibility_seconds
+_PATIENCE_SECONDS: Final = 5.0
+_SECOND: Final = 1_000_000
+_encode: Final = msgspec.json.Encoder().encode
+
+
+class Overview(View, frozen=True, kw_only=True):
+    """Everything at one moment."""
+
+    at: Micros
+    """The time of this answer."""
+    counted_at: Micros | None
+    """To when the queues were counted."""
+    stale: bool
+    """Whether that is longer ago than it may be."""
+    snapshot: int
+    """The version of the snapshot; 0 where there is none."""
+    server: str
+    """Its version."""
+    queues: Sequence[QueueView] | None
+    """None in an event where they are those of the event before."""
+    queues_omitted: int
+    """Groups beyond the first 1,000."""
+    ledger: LedgerView | None
+    running: Sequence[RunningForm]
+    """Longest first, up to 500."""
+    spool: SpoolStatus | None
+    """None where there is no spool."""
+    destinations: Sequence[DestinationStatus]
+    crew: Crew | None
+    flows: Sequence[FlowPlace]
+    """Flows on Spark, as their records say."""
+    log: str | None
+    """Why the log can't be used, if so."""
+    warm: str | None
+    """Why the shared warm tier can't be reached, if so."""
+    problems: Sequence[PartProblem]
+
+
+class GroupPlot(View, frozen=True, kw_only=True):
+    """The last minutes of one group of a queue."""
+
+    queue: str
+    group: str
+    plot: Plot
+
+
+class Plots(View, frozen=True, kw_only=True):
+    """The last minutes of all groups."""
+
+    plots: Sequence[GroupPlot]
+
+
+class OverviewSource:
+    """Puts overviews together, for whoever asks and for whoever listens."""
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+        self._lock = asyncio.Lock()
+        self._made: Overview | None = None
+        self._made_at = 0.0
+        self.listeners = 0
+        """Streams that are open."""
+
+    async def overview(self) -> Overview:
+        """What there is to see, as it was `KEEP_SECONDS` ago at most."""
+        async with self._lock:
+            if self._made is None or monotonic() - self._made_at >= KEEP_SECONDS:
+                self._made = await self._make()
+                self._made_at = monotonic()
+            return self._made
+
+    def plots(self) -> Plots:
+        """The last minutes of all groups."""
+        snapshot = self._context.snapshot
+        found = {} if snapshot is None else snapshot.history.plots()
+        return Plots(plots=[GroupPlot(queue=key[0], group=key[1], plot=plot) for key, plot in found.items()])
+
+    async def events(self, is_gone: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
+        """An overview now and every few seconds, as server-sent events, until the server stops."""
+        sent, self.listeners = -1, self.listeners + 1
+        try:
+            while not (self._context.draining.is_set() or is_gone()):
+                overview = await self.overview()
+                if overview.snapshot == sent:
+                    overview = msgspec.structs.replace(overview, queues=None)
+                sent = overview.snapshot
+                yield b"event: overview\ndata: %b\n\n" % _encode(overview)
+                try:
+                    async with asyncio.timeout(KEEP_SECONDS):
+                        await self._context.draining.wait()
+                except TimeoutError:
+                    continue
+        finally:
+            self.listeners -= 1
+
+    def check_room(self) -> None:
+        """Raise Unavailable where too many listen already."""
+        if self.listeners >= LISTENERS_MAX:
+            self._context.counters.refused["too many listeners"] += 1
+            text = f"{LISTENERS_MAX} listen already"
+            raise Unavailable(text, hint="ask /v1/overview now and then", retry_after_seconds=30.0)
+
+    async def _make(self) -> Overview:
+        context, parts = self._context, Parts()
+        snapshot, store = context.snapshot, context.opened
+        document = None if snapshot is None else snapshot.document
+        views: list[QueueView] = []
+        if snapshot is None or document is None:
+            parts.missing("queues", "nothing has been counted yet")
+        else:
+            views = queue_views(document, context.plugins, snapshot.history)
+            if snapshot.problem is not None:
+                parts.missing("queues", f"no newer snapshot can be read: {snapshot.problem}")
+        why_away = why_log_away(context)
+        running: list[Running] = []
+        destinations: Sequence[DestinationStatus] = ()
+        crew: Crew | None = None
+        flows: Sequence[FlowPlace] = ()
+        if store is not None and why_away is None:
+            running, destinations, crew, flows = await asyncio.gather(
+                parts.part("running", store.running(RUNNING_MAX), []),
+                parts.part("deliveries", _destinations(store), ()),
+                parts.part("workers", _crew(store), None),
+                parts.part("flows", flow_places(store.log) if isinstance(store, LogStore) else _none(), ()),
+            )
+        return Overview(
+            at=round(time() * _SECOND),
+            counted_at=None if document is None else round(document.taken_at * _SECOND),
+            stale=snapshot is None or snapshot.is_stale,
+            snapshot=0 if snapshot is None else snapshot.version,
+            server=version("forebay"),
+            queues=views[:QUEUES_MAX],
+            queues_omitted=max(0, len(views) - QUEUES_MAX),
+            ledger=None if document is None else ledger_view(document),
+            running=[running_form(piece) for piece in running],
+            spool=_spool(context),
+            destinations=destinations,
+            crew=crew,
+            flows=flows,
+            log=why_away,
+            warm=_warm(context),
+            problems=parts.problems,
+        )
+
+
+class Parts:
+    """Parts that are put together, and what is wrong with them."""
+
+    def __init__(self) -> None:
+        self.problems: list[PartProblem] = []
+
+    def missing(self, part: str, reason: str) -> None:
+        """A part isn't there, or is old."""
+        self.problems.append(PartProblem(part=part, reason=redact(reason)))
+
+    async def part(self, name: str, made: Awaitable[T], otherwise: T) -> T:
+        """A part, or what is there instead."""
+        try:
+            async with asyncio.timeout(_PATIENCE_SECONDS):
+                return await made
+        except ForebayError as error:
+            self.missing(name, str(error))
+        except TimeoutError:
+            self.missing(name, f"no answer within {_PATIENCE_SECONDS:g} seconds")
+        return otherwise
+
+
+def why_log_away(context: Context) -> str | None:
+    """Why the log can't be used, as far as it is known; it isn't asked."""
+    if context.opened is None:
+        return redact(context.reason)
+    if context.is_healthy or context.failover is None:
+        return None
+    return redact(context.failover.status().reason or "the log can't be reached")
+
+
+async def oldest_ids(context: Context, parts: Parts) -> Mapping[tuple[str, str, Flow], int]:
+    """The oldest messages in the warm tier, where this server has them."""
+    store = context.opened
+    if not isinstance(store, LogStore):
+        parts.missing("oldestDid", redact(context.reason))
+        return {}
+    return await parts.part("oldestDid", store.oldest_warm(), {})
+
+
+async def running_now(context: Context, parts: Parts, limit: int) -> Sequence[Running]:
+    """What is out with workers."""
+    reason = why_log_away(context)
+    if context.opened is None or reason is not None:
+        parts.missing("tasks", reason or context.reason)
+        return ()
+    return await parts.part("tasks", context.opened.running(limit), [])
+
+
+async def _destinations(store: Any) -> Sequence[DestinationStatus]:
+    board = destination_board_of(store)
+    return () if board is None else (await board.destinations()).destinations
+
+
+async def _crew(store: Any) -> Crew | None:
+    board = board_of(store)
+    return None if board is None else await board.crew()
+
+
+async def _none() -> Sequence[FlowPlace]:
+    return ()
+
+
+def _spool(context: Context) -> SpoolStatus | None:
+    if context.failover is None:
+        return None
+    status = context.failover.status()
+    reason = None if status.reason is None else redact(status.reason)
+    return msgspec.structs.replace(status, reason=reason)
+
+
+def _warm(context: Context) -> str | None:
+    problem = None if context.warm_problem is None else context.warm_problem()
+    return None if problem is None else redact(problem)

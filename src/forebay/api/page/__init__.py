@@ -1,0 +1,1 @@
+"""The page that the server shows: files as they are served."""
