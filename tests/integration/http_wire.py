@@ -51,7 +51,8 @@ def request(
     named = {name.lower() for name, _ in pairs}
     if body is not None and not named & {"content-length", "transfer-encoding"}:
         pairs.append(("Content-Length", str(len(body))))
-    lines = [f"{method} {path} HTTP/1.1", "Host: test", *(f"{name}: {value}" for name, value in pairs)]
+    host = [] if "host" in named else ["Host: test"]
+    lines = [f"{method} {path} HTTP/1.1", *host, *(f"{name}: {value}" for name, value in pairs)]
     return "\r\n".join(lines).encode("latin-1") + b"\r\n\r\n" + (body or b"")
 
 

@@ -40,8 +40,8 @@ class KnownHosts:
 
     def trusts(self, origin: str, authority: str) -> bool:
         """Whether a page of this origin may change something: one of this server, or of a configured name."""
-        asked = urlsplit(origin).netloc.lower()
-        if not asked:
+        scheme, _, asked = origin.lower().partition("://")
+        if scheme not in ("http", "https") or not asked:
             return False
         if asked == authority.lower():
             return True
