@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import contextlib
+import json
 import os
 import shutil
 import tempfile
@@ -18,6 +19,9 @@ __all__ = ["Page", "open_page"]
 
 _START_SECONDS: Final = 60.0
 _ANSWER_SECONDS: Final = 30.0
+_CODES: Final = {
+    "Enter": 13, "Escape": 27, "Tab": 9, "Space": 32, "ArrowDown": 40, "ArrowUp": 38, "End": 35, "Home": 36,
+}  # fmt: skip
 _FLAGS: Final = (
     "--headless=new",
     "--no-first-run",
@@ -68,6 +72,34 @@ class Page:
         found = await self.command("Runtime.evaluate", expression=expression, returnByValue=True)
         assert "exceptionDetails" not in found, found
         return found["result"].get("value")
+
+    async def until(self, expression: str) -> None:
+        """Wait until an expression is true in the page."""
+        look = f"const look = () => ({expression}) ? done() : setTimeout(look, 20)"
+        script = f"new Promise((done) => {{ {look}; look(); }})"
+        try:
+            await self.command("Runtime.evaluate", expression=script, awaitPromise=True)
+        except TimeoutError:
+            shown = await self.value("document.body.innerText")
+            raise AssertionError(f"it never came true: {expression}\n{shown}") from None
+
+    async def click(self, selector: str) -> None:
+        """Wait for an element, and click on it."""
+        found = f"document.querySelector({json.dumps(selector)})"
+        await self.until(found)
+        await self.value(f"{found}.click()")
+
+    async def press(self, key: str) -> None:
+        """Press a key, and let it go: a character, or a name such as `Enter`."""
+        text = {"Enter": "\r", "Space": " "}.get(key, key if len(key) == 1 else "")
+        named = {"key": " " if key == "Space" else key, "windowsVirtualKeyCode": _CODES.get(key, 0)}
+        await self.command("Input.dispatchKeyEvent", type="keyDown", text=text, **named)
+        await self.command("Input.dispatchKeyEvent", type="keyUp", **named)
+
+    async def prefer(self, scheme: str) -> None:
+        """Be light or dark."""
+        features = [{"name": "prefers-color-scheme", "value": scheme}]
+        await self.command("Emulation.setEmulatedMedia", features=features)
 
     async def type(self, text: str) -> None:
         """Type into what has the focus."""

@@ -3,7 +3,7 @@
 import { ask, attempt, dialog } from "./dialog.js";
 import { get, path } from "./connection.js";
 import { make } from "./dom.js";
-import { bytes, count, moment } from "./format.js";
+import { bytes, count, moment, plural } from "./format.js";
 import { payloadText } from "./letters.js";
 
 export const findMessage = async () => {
@@ -20,7 +20,7 @@ const content = (found, close) => [
   make("p", { class: "dim", text: `number ${count(found.sequence)} of ${found.queue}` }),
   make("ol", { class: "path" },
     found.block
-      ? step("written", found.block.appended_at, `with ${count(found.block.count - 1)} others in block ${found.block.id}, ${bytes(found.block.bytes)}`)
+      ? step("written", found.block.appended_at, `${found.block.count > 1 ? `with ${plural(found.block.count - 1, "other")}` : "alone"} in block ${found.block.id}, ${bytes(found.block.bytes)}`)
       : make("li", {}, make("b", { text: "dropped" }), make("span", { text: " retention has dropped its block" })),
     ...found.groups.flatMap((group) => [
       make("li", { class: "group" }, make("h3", { text: group.group })),

@@ -66,6 +66,13 @@ export class Plots {
   }
 }
 
+/** The top of a plot: one burst doesn't press all the rest to the ground, but runs into the top. */
+const ceiling = (values) => {
+  const sorted = values.toSorted((a, b) => a - b);
+  const usual = sorted[Math.floor((sorted.length - 1) * 0.95)] * 1.5;
+  return Math.max(usual > 0 ? Math.min(sorted.at(-1), usual) : sorted.at(-1), 1e-9);
+};
+
 /** A plot of what came in and what went out; one of both where `only` names it. */
 export const plot = (points, width, height, label, only = null) => {
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot", role: "img" });
@@ -76,8 +83,8 @@ export const plot = (points, width, height, label, only = null) => {
   }
   const first = points.at(-1).at - (POINTS - 1) * STEP_SECONDS;
   const x = (at) => (Math.max(0, at - first) / ((POINTS - 1) * STEP_SECONDS)) * width;
-  const most = Math.max(...points.flatMap((p) => (only ? [p[only]] : [p.in, p.out])), 1e-9);
-  const y = (value) => height - 1.5 - (value / most) * (height - 3);
+  const most = ceiling(points.flatMap((p) => (only ? [p[only]] : [p.in, p.out])));
+  const y = (value) => height - 1.5 - Math.min(1, value / most) * (height - 3);
   const line = (name) => points.map((p, i) => `${i ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p[name]).toFixed(1)}`).join("");
   const area = (name) => `${line(name)}V${height}H${x(points[0].at).toFixed(1)}Z`;
   if (only !== "in") svg.append(shape("path", { class: "out-area", d: area("out") }), shape("path", { class: "out", d: line("out") }));

@@ -6,6 +6,7 @@ import { plot, Plots } from "./plot.js";
 import { Table } from "./table.js";
 
 const STUCK_SECONDS = 300;
+const STEADY = 1.05;
 const DEFAULT_GROUP = "workers";
 const MODES = {
   warm: "In memory, ready to be handed out at once",
@@ -49,8 +50,10 @@ const fillBar = (row) => {
 
 const drain = (row) => {
   if (!row.ready || row.mode === "paused") return "–";
-  if (row.drain_seconds === null) return row.in_rate === null ? "–" : row.in_rate > row.out_rate ? "growing" : "stalled";
-  return duration(row.drain_seconds);
+  if (row.drain_seconds !== null) return duration(row.drain_seconds);
+  if (row.in_rate === null) return "–";
+  if (!row.out_rate) return "stalled";
+  return row.in_rate > row.out_rate * STEADY ? "growing" : "steady";
 };
 
 const columns = (page) => [
