@@ -19,7 +19,9 @@ from forebay.deliver.destination_board import DestinationStatus, destination_boa
 from forebay.failover.status import SpoolStatus
 from forebay.log.values import QueueSettings
 from forebay.model import Flow, ForebayError, Unavailable, redact
+from forebay.observe.document import Document
 from forebay.observe.flow_places import FlowPlace, flow_places
+from forebay.observe.follower import Follower
 from forebay.observe.history import Plot
 from forebay.observe.queue_views import (
     LedgerView,
@@ -45,7 +47,7 @@ KEEP_SECONDS: Final = 2.0
 LISTENERS_MAX: Final = 100
 QUEUES_MAX: Final = 1_000
 """Groups of queues in one overview, those first in which most waits."""
-RUNNING_MAX: Final = 500
+RUNNING_MAX: Final = 1_000
 HEARTBEAT_SECONDS: Final = QueueSettings().visibility_seconds
 _PATIENCE_SECONDS: Final = 5.0
 _SECOND: Final = 1_000_000
@@ -71,7 +73,7 @@ class Overview(View, frozen=True, kw_only=True):
     """Groups beyond the first 1,000."""
     ledger: LedgerView | None
     running: Sequence[RunningForm]
-    """Longest first, up to 500."""
+    """Longest first, up to 1,000."""
     spool: SpoolStatus | None
     """None where there is no spool."""
     destinations: Sequence[DestinationStatus]
@@ -107,6 +109,12 @@ class OverviewSource:
         self._lock = asyncio.Lock()
         self._made: Overview | None = None
         self._made_at = 0.0
+        self._viewed: Document | None = None
+        self._views: Sequence[QueueView] = ()
+        self._ledger: LedgerView | None = None
+        self._running_lock = asyncio.Lock()
+        self._running: Sequence[Running] | None = None
+        self._running_at = 0.0
         self.listeners = 0
         """Streams that are open."""
 
@@ -118,6 +126,14 @@ class OverviewSource:
                 self._made_at = monotonic()
             return self._made
 
+    async def running(self) -> Sequence[Running]:
+        """What was out with workers `KEEP_SECONDS` ago at most: with a shared tier, asking costs the log."""
+        async with self._running_lock:
+            if self._running is None or monotonic() - self._running_at >= KEEP_SECONDS:
+                self._running = await self._context.store.running(RUNNING_MAX)
+                self._running_at = monotonic()
+            return self._running
+
     def plots(self) -> Plots:
         """The last minutes of all groups."""
         snapshot = self._context.snapshot
@@ -126,6 +142,8 @@ class OverviewSource:
 
     async def events(self, is_gone: Callable[[], bool]) -> AsyncGenerator[bytes, None]:
         """An overview now and every few seconds, as server-sent events, until the server stops."""
+        if self.listeners >= LISTENERS_MAX:  # others came since there was room
+            return
         sent, self.listeners = -1, self.listeners + 1
         try:
             while not (self._context.draining.is_set() or is_gone()):
@@ -153,21 +171,20 @@ class OverviewSource:
         context, parts = self._context, Parts()
         snapshot, store = context.snapshot, context.opened
         document = None if snapshot is None else snapshot.document
-        views: list[QueueView] = []
         if snapshot is None or document is None:
             parts.missing("queues", "nothing has been counted yet")
         else:
-            views = queue_views(document, context.plugins, snapshot.history)
+            await self._view(snapshot, document)
             if snapshot.problem is not None:
                 parts.missing("queues", f"no newer snapshot can be read: {snapshot.problem}")
         why_away = why_log_away(context)
-        running: list[Running] = []
+        running: Sequence[Running] = ()
         destinations: Sequence[DestinationStatus] = ()
         crew: Crew | None = None
         flows: Sequence[FlowPlace] = ()
         if store is not None and why_away is None:
             running, destinations, crew, flows = await asyncio.gather(
-                parts.part("running", store.running(RUNNING_MAX), []),
+                parts.part("running", self.running(), ()),
                 parts.part("deliveries", _destinations(store), ()),
                 parts.part("workers", _crew(store), None),
                 parts.part("flows", flow_places(store.log) if isinstance(store, LogStore) else _none(), ()),
@@ -178,9 +195,9 @@ class OverviewSource:
             stale=snapshot is None or snapshot.is_stale,
             snapshot=0 if snapshot is None else snapshot.version,
             server=version("forebay"),
-            queues=views[:QUEUES_MAX],
-            queues_omitted=max(0, len(views) - QUEUES_MAX),
-            ledger=None if document is None else ledger_view(document),
+            queues=self._views[:QUEUES_MAX],
+            queues_omitted=max(0, len(self._views) - QUEUES_MAX),
+            ledger=self._ledger,
             running=[running_form(piece) for piece in running],
             spool=_spool(context),
             destinations=destinations,
@@ -190,6 +207,14 @@ class OverviewSource:
             warm=_warm(context),
             problems=parts.problems,
         )
+
+    async def _view(self, snapshot: Follower, document: Document) -> None:
+        """Look at a snapshot once, beside the loop: there may be thousands of queues."""
+        if document is not self._viewed:
+            plugins, history = self._context.plugins, snapshot.history
+            self._views = await asyncio.to_thread(queue_views, document, plugins, history)
+            self._ledger = await asyncio.to_thread(ledger_view, document)
+            self._viewed = document
 
 
 class Parts:
@@ -238,7 +263,7 @@ async def running_now(context: Context, parts: Parts, limit: int) -> Sequence[Ru
     if context.opened is None or reason is not None:
         parts.missing("tasks", reason or context.reason)
         return ()
-    return await parts.part("tasks", context.opened.running(limit), [])
+    return (await parts.part("tasks", context.overview.running(), ()))[:limit]
 
 
 async def _destinations(store: Any) -> Sequence[DestinationStatus]:

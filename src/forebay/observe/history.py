@@ -1,14 +1,13 @@
 """The last minutes of each queue, from consecutive snapshots: what came in, what went out, what waits.
 
-Invariants: it keeps `POINTS_MAX` points of `QUEUES_MAX` groups and no more; a counter that goes back, since
-the log is another one, is no rate.
+Invariants: a thread may add while others read; it keeps `POINTS_MAX` points of `QUEUES_MAX` groups and no more;
+a counter that goes back, since the log is another one, is no rate.
 """
 
 from __future__ import annotations
 
-from collections import deque
-from collections.abc import Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Mapping, Sequence
+from itertools import islice, pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -26,6 +25,7 @@ _WINDOW_SECONDS: Final = 30.0
 
 GroupKey = tuple[str, str]
 """A queue and a group of it."""
+_FAMILIES: Final = ("forebay_queue_accepted", "forebay_queue_done", "forebay_queue_ready")
 _NO_NUMBERS: Final[Mapping[tuple[str, ...], float]] = {}
 
 
@@ -59,25 +59,22 @@ class History:
     """The last minutes of each group."""
 
     def __init__(self) -> None:
-        self._points: dict[GroupKey, deque[_Point]] = {}
+        self._points: Mapping[GroupKey, tuple[_Point, ...]] = {}
 
     def add(self, document: Document) -> None:
         """Take in a snapshot; one that is no newer than the last is left out."""
-        numbers = numbers_of(document)
-        accepted = numbers.get("forebay_queue_accepted", _NO_NUMBERS)
-        done = numbers.get("forebay_queue_done", _NO_NUMBERS)
-        ready = numbers.get("forebay_queue_ready", _NO_NUMBERS)
-        for gone in self._points.keys() - accepted.keys():
-            del self._points[gone]
-        for labels, count in accepted.items():
-            queue, group = labels
-            points = self._points.get((queue, group))
-            if points is None:
-                if len(self._points) >= QUEUES_MAX:
-                    continue
-                points = self._points[queue, group] = deque(maxlen=POINTS_MAX)
-            point = _Point(document.taken_at, count, done.get(labels, 0.0), ready.get(labels, 0.0))
-            _append(points, point)
+        numbers = numbers_of(document, _FAMILIES)
+        accepted, done, ready = (numbers.get(name, _NO_NUMBERS) for name in _FAMILIES)
+        known = {(labels[0], labels[1]): count for labels, count in accepted.items()}
+        kept = [key for key in self._points if key in known]
+        fresh = islice((key for key in known if key not in self._points), max(0, QUEUES_MAX - len(kept)))
+        self._points = {
+            key: _with_point(
+                self._points.get(key, ()),
+                _Point(document.taken_at, known[key], done.get(key, 0.0), ready.get(key, 0.0)),
+            )
+            for key in (*kept, *fresh)
+        }
 
     def rates(self, key: GroupKey) -> Rates | None:
         """How a group fares now; None before its second snapshot."""
@@ -100,17 +97,23 @@ class History:
         return {key: _plot(points) for key, points in self._points.items()}
 
 
-def numbers_of(document: Document) -> Mapping[str, Mapping[tuple[str, ...], float]]:
-    """The numbers of a document by family and labels."""
-    return {family.name: dict(family.series) for family in document.families}
+def numbers_of(
+    document: Document, names: Collection[str] | None = None
+) -> Mapping[str, Mapping[tuple[str, ...], float]]:
+    """The numbers of a document by family and labels; of these families, or all."""
+    return {
+        family.name: dict(family.series)
+        for family in document.families
+        if names is None or family.name in names
+    }
 
 
-def _append(points: deque[_Point], point: _Point) -> None:
+def _with_point(points: tuple[_Point, ...], point: _Point) -> tuple[_Point, ...]:
     if points and point.at <= points[-1].at:
-        return
+        return points
     if len(points) > 1 and points[-1].at - points[-2].at < STEP_SECONDS:
-        points.pop()
-    points.append(point)
+        points = points[:-1]
+    return (*points, point)[-POINTS_MAX:]
 
 
 def _plot(points: Sequence[_Point]) -> Plot:

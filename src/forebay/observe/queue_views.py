@@ -219,7 +219,11 @@ def detailed_queues(
 
 def action_plugins(document: Document | None, plugins: Mapping[str, str]) -> dict[str, str]:
     """The plugin of each queue, as far as it is known."""
-    queues = {} if document is None else numbers_of(document).get("forebay_queue_accepted", _NO_NUMBERS)
+    queues = (
+        {}
+        if document is None
+        else numbers_of(document, {"forebay_queue_accepted"}).get("forebay_queue_accepted", _NO_NUMBERS)
+    )
     names = {labels[0] for labels in queues}
     return {name: plugins.get(name, UNKNOWN_PLUGIN) for name in sorted(names | plugins.keys())}
 

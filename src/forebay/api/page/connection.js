@@ -151,7 +151,7 @@ export class Live {
     if (error.status === 503 || error.name === "AbortError") this.pollUntil = Date.now() + STREAM_AGAIN_MS;
     const pause = AGAIN_MS[Math.min(this.failures, AGAIN_MS.length - 1)];
     this.failures += 1;
-    if (this.failures > 1 || error.status) this.tell("disconnected", error.message);
+    if (this.failures > 1 || error.status) this.tell("disconnected", error instanceof Problem ? error.message : "The server can't be reached");
     await this.wait(pause, stopped);
   }
 

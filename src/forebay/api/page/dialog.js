@@ -21,8 +21,8 @@ export const dialog = (title, build, { wide = false } = {}) => new Promise((reso
 export const confirm = (title, text, verb, danger = false) => dialog(title, (close) => [
   make("p", { text }),
   make("p", { class: "actions" },
-    make("button", { type: "button", class: danger ? "danger" : "primary", text: verb, autofocus: true, onclick: () => close(true) }),
-    make("button", { type: "button", text: "Cancel", onclick: () => close(false) })),
+    make("button", { type: "button", class: danger ? "danger" : "primary", text: verb, autofocus: !danger, onclick: () => close(true) }),
+    make("button", { type: "button", text: "Cancel", autofocus: danger, onclick: () => close(false) })),
 ]);
 
 /** Ask for a line of text; null where none is given. */

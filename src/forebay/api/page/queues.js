@@ -10,7 +10,7 @@ const STEADY = 1.05;
 const DEFAULT_GROUP = "workers";
 const MODES = {
   warm: "In memory, ready to be handed out at once",
-  cold: "The warm tier has overflowed: the rest waits in the log, and comes as there is room",
+  cold: "Some wait in the log alone: they come into memory as workers ask, and as there is room",
   paused: "Nothing is handed out until it is resumed",
   idle: "Nothing waits, and nothing is out with workers",
 };
@@ -122,7 +122,9 @@ const details = (page) => ({
   },
 });
 
-const nothing = (page) => () => page.filter
+const nothing = (page) => () => !page.overview?.counted_at
+  ? make("p", { class: "empty", text: "The queues are being counted …" })
+  : page.filter
   ? make("p", { class: "empty" }, `No queue has “${page.filter}” in it. `, make("button", { type: "button", text: "Clear the filter", onclick: () => page.setFilter("") }))
   : make("div", { class: "empty" }, make("p", { text: "No queues yet. A push makes one:" }),
     make("pre", { text: `curl ${location.origin}/v1/queues/orders/messages \\\n  -H 'Content-Type: application/json' -d '[{"payload": {"order": 1}}]'` }));

@@ -81,7 +81,7 @@ const STATES = {
 
 export const showState = (state, overview) => {
   const node = one("#state");
-  node.dataset.state = overview?.stale && state !== "disconnected" ? "stale" : state;
+  node.dataset.state = overview?.stale && overview.counted_at && ["live", "polling"].includes(state) ? "stale" : state;
   document.body.dataset.state = node.dataset.state;
   say(one("#state-text"), node.dataset.state === "stale" ? "stale" : STATES[state]);
   node.title = overview ? `Forebay ${overview.server}` : "";

@@ -6,13 +6,16 @@ named in `problems`, and the rest is there.
 
 from __future__ import annotations
 
+import asyncio
+from functools import partial
 from time import time
-from typing import Final
+from typing import Annotated, Final
+
+from msgspec import Meta
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
-from forebay.api.overview import HEARTBEAT_SECONDS, Parts, oldest_ids, running_now
-from forebay.api.routes.looking import LimitQuery
+from forebay.api.overview import HEARTBEAT_SECONDS, RUNNING_MAX, Parts, oldest_ids, running_now
 from forebay.api.routing import Route
 from forebay.observe.queue_views import (
     DetailedQueues,
@@ -21,6 +24,13 @@ from forebay.observe.queue_views import (
     detailed_queues,
     running_tasks,
 )
+from forebay.wire.forms import Form
+
+
+class TasksQuery(Form, kw_only=True):
+    """How many tasks."""
+
+    limit: Annotated[int, Meta(ge=1, le=RUNNING_MAX)] = 100
 
 
 async def detailed(call: Call) -> Answer:
@@ -31,8 +41,8 @@ async def detailed(call: Call) -> Answer:
     if document is None:
         parts.missing("queues", "nothing has been counted yet")
     stale = snapshot is None or snapshot.is_stale
-    found = detailed_queues(document, now=time(), stale=stale, oldest=oldest, problems=parts.problems)
-    return Answer(found)
+    view = partial(detailed_queues, document, now=time(), stale=stale, oldest=oldest, problems=parts.problems)
+    return Answer(await asyncio.to_thread(view))
 
 
 async def plugins(call: Call) -> Answer:
@@ -44,7 +54,7 @@ async def plugins(call: Call) -> Answer:
 async def running(call: Call) -> Answer:
     """Who works on what."""
     parts = Parts()
-    found = await running_now(call.context, parts, call.query(LimitQuery).limit)
+    found = await running_now(call.context, parts, call.query(TasksQuery).limit)
     return Answer(
         running_tasks(found, now=time(), heartbeat_seconds=HEARTBEAT_SECONDS, problems=parts.problems)
     )
@@ -80,7 +90,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "Tasks that are out with workers, longest first",
         {200: RunningTasks},
         scope="read",
-        query=LimitQuery,
+        query=TasksQuery,
         tag=_TAG,
     ),
 )

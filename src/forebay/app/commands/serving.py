@@ -123,7 +123,7 @@ async def _run(
         "keys": len(ring) if ring.guarded or settings.jwt.algorithm else "none needed",
         "jwt": settings.jwt.algorithm or "none taken",
     }
-    logger.info("listening on %s; its page is %s/docs", address, address, extra=said)
+    logger.info("listening on %s; its page is %s/", address, address, extra=said)
     ready = asyncio.create_task(_say_when_ready(server))
     try:
         await server.run()
