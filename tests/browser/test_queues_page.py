@@ -365,6 +365,10 @@ async def test_a_key_is_asked_for_and_kept_in_memory_only(page: Page) -> None:
         assert ask(server.port, "POST", path, [{"payload": 1}], headers=reader.headers).status == 201
         await page.go(server.url)
         await page.until(f"{DIALOG}?.textContent.includes('This server has keys')")
+        await page.press("Escape")
+        await page.until(f"!{DIALOG} && !document.querySelector('#key-open').hidden")
+        await page.click("#key-open")
+        await page.until(DIALOG)
         await page.type("fbk_nonsense")
         await page.press("Enter")
         await page.until(f"{DIALOG}?.textContent.includes('That key')")

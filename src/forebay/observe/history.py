@@ -1,7 +1,7 @@
 """The last minutes of each queue, from consecutive snapshots: what came in, what went out, what waits.
 
-Invariants: a thread may add while others read; it keeps `POINTS_MAX` points of `QUEUES_MAX` groups and no more;
-a counter that goes back, since the log is another one, is no rate.
+Invariants: a thread may add while others read; it keeps `POINTS_MAX` points of `QUEUES_MAX` groups and no
+more; a counter that goes back, since the log is another one, is no rate.
 """
 
 from __future__ import annotations

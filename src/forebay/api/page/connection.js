@@ -9,11 +9,16 @@ const STREAM_AGAIN_MS = 60_000;
 let key = null;
 let askForKey = null;
 let asking = null;
+let declined = null;
 
-export const hasKey = () => key !== null;
+/** `ask(reason)` resolves to a key, or null where the user gives none; then `tell(true)`, and nobody is asked again
+ * until an action needs a key, or `offerKey` is called. */
+export const onKeyWanted = (ask, tell) => {
+  askForKey = ask;
+  declined = { is: false, tell };
+};
 
-/** `ask(reason)` resolves to a key, or null where the user gives none. */
-export const onKeyWanted = (ask) => { askForKey = ask; };
+export const offerKey = () => wantKey(null);
 
 export class Problem extends Error {
   constructor(status, detail, hint) {
@@ -27,6 +32,8 @@ const wantKey = (reason) => {
   asking ??= askForKey(reason).then((given) => {
     key = given ?? key;
     asking = null;
+    declined.is = given === null;
+    declined.tell(declined.is);
     return given;
   });
   return asking;
@@ -39,12 +46,12 @@ const send = async (path, options = {}) => {
     const answer = await fetch(path, { ...options, headers, cache: "no-store", credentials: "omit" });
     if (answer.ok) return answer;
     const problem = await answer.json().catch(() => ({}));
-    if (answer.status === 401) {
-      if (used !== key) continue; // another request got a key meanwhile
-      if (await wantKey(used ? "That key isn't valid." : null)) continue;
-    }
-    if (answer.status === 403 && options.method && /lacks the scope/.test(problem.detail ?? "")) {
-      if (await wantKey("This needs a key with the scope admin.")) continue;
+    if (used !== key) continue; // another request got a key meanwhile
+    const unknown = answer.status === 401;
+    const tooLittle = answer.status === 403 && used !== null;
+    if ((unknown || tooLittle) && (options.method || !declined.is)) {
+      const reason = tooLittle ? `${problem.detail}.` : used ? "That key isn't valid." : null;
+      if (await wantKey(reason)) continue;
     }
     throw new Problem(answer.status, problem.detail ?? `the server answered ${answer.status}`, problem.hint ?? "");
   }

@@ -1,7 +1,7 @@
 // The page: what is shown, and what keys and buttons do.
 
 import { crewNote, deliveriesTable, flowsTable, longRunning, runningTable, troubled, workerRows, workersTable } from "./boards.js";
-import { Live, get, onKeyWanted, path, post } from "./connection.js";
+import { Live, get, offerKey, onKeyWanted, path, post } from "./connection.js";
 import { ask, attempt, confirm, dialog, toast } from "./dialog.js";
 import { make, one, say } from "./dom.js";
 import { clock, count, plural } from "./format.js";
@@ -218,7 +218,9 @@ for (const section of document.querySelectorAll("main > details")) {
   section.addEventListener("toggle", () => page.overview && showSections());
 }
 
-onKeyWanted((reason) => ask("This server has keys", reason ?? "Show a key with the scope read; actions need the scope admin. It stays in this page's memory, and is gone with it.", { verb: "Use it", secret: true }));
+one("#key-open").addEventListener("click", () => offerKey());
+onKeyWanted((reason) => ask("This server has keys", reason ?? "Show a key with the scope read; actions need the scope admin. It stays in this page's memory, and is gone with it.", { verb: "Use it", secret: true }),
+(declined) => { one("#key-open").hidden = !declined; });
 
 document.body.classList.add("loading");
 one("#filter").value = page.filter;

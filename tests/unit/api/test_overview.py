@@ -1,0 +1,104 @@
+"""What the page shows: put together once for all who look, and whole but for what can't be had."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Sequence
+from time import time
+from typing import Any
+
+import pytest
+
+from forebay.api.context import Context
+from forebay.api.overview import LISTENERS_MAX
+from forebay.log.memory import MemoryLog
+from forebay.model import Unavailable
+from forebay.observe.document import Document, encode_document
+from forebay.observe.file_snapshots import FileSnapshots
+from forebay.observe.follower import Follower
+from forebay.observe.queue_families import queue_families
+from forebay.observe.snapshot_store import meta_of
+from forebay.store.store import LogStore
+from forebay.store.values import Running
+
+
+class Counting(LogStore):
+    """Counts how often it is asked for running tasks, and may be away."""
+
+    asked = 0
+    away = False
+
+    async def running(self, limit: int = 100) -> list[Running]:
+        self.asked += 1
+        if self.away:
+            raise Unavailable("the warm tier is away: valkey://bob:secret@host", hint="wait")
+        return await super().running(limit)
+
+
+@pytest.fixture
+async def context(tmp_path: Any) -> Any:
+    """Give a context with a store that has one queue, which was counted."""
+    async with Counting(MemoryLog()) as store:
+        context = Context()
+        await store.create_queue("orders")
+        await store.put_task("orders", b"1", b"2")
+        snapshots = FileSnapshots(tmp_path)
+        term = await snapshots.begin_term("test", 60)
+        assert term is not None
+        families = queue_families(await store.ledger(), await store.flow_stats())
+        data = encode_document(Document(taken_at=time(), families=families))
+        meta = meta_of(term, data, source="test", generated_at=time(), seconds=0, rows=1)
+        await snapshots.publish(term, data, meta)
+        context.snapshot = Follower(snapshots, max_staleness_seconds=3_600)
+        await context.snapshot.look()
+        context.opened = store
+        yield context
+
+
+async def test_many_readers_cost_as_much_as_one(context: Context) -> None:
+    found = await asyncio.gather(*[context.overview.overview() for _ in range(50)])
+    assert all(each is found[0] for each in found)
+    assert context.opened.asked == 1  # type: ignore[union-attr]
+    assert [(queue.queue, queue.ready) for queue in found[0].queues or ()] == [("orders", 2)]
+    assert found[0].problems == []
+
+
+async def test_a_part_that_fails_is_named_without_secrets(context: Context) -> None:
+    context.opened.away = True  # type: ignore[union-attr]
+    found = await context.overview.overview()
+    (problem,) = found.problems
+    assert problem.part == "running"
+    assert "the warm tier is away" in problem.reason
+    assert "secret" not in problem.reason
+    assert found.queues
+
+
+async def test_without_a_store_what_was_counted_is_there(context: Context) -> None:
+    context.opened = None
+    found = await context.overview.overview()
+    assert found.log == context.reason
+    assert found.queues
+    assert found.problems == []
+
+
+async def test_queues_are_sent_again_only_when_they_were_counted_anew(context: Context) -> None:
+    events = context.overview.events(lambda: False)
+    first = await anext(events)
+    second = await anext(events)
+    assert b'"queues":[{' in first
+    assert b'"queues":null' in second
+    context.draining.set()
+    assert [event async for event in events] == []
+    assert context.overview.listeners == 0
+
+
+async def test_listeners_are_bounded_also_when_all_come_at_once(context: Context) -> None:
+    streams = [context.overview.events(lambda: False) for _ in range(LISTENERS_MAX + 5)]
+    firsts: Sequence[Any] = await asyncio.gather(*[anext(stream, None) for stream in streams])
+    assert firsts.count(None) == 5
+    assert context.overview.listeners == LISTENERS_MAX
+    with pytest.raises(Unavailable, match="listen already"):
+        context.overview.check_room()
+    for stream in streams:
+        await stream.aclose()
+    assert context.overview.listeners == 0
