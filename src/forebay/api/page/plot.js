@@ -74,15 +74,17 @@ const ceiling = (values) => {
 };
 
 /** A plot of what came in and what went out; one of both where `only` names it. */
-export const plot = (points, width, height, label, only = null) => {
+export const plot = (all, width, height, label, only = null) => {
+  const span = (POINTS - 1) * STEP_SECONDS;
+  const first = (all.at(-1)?.at ?? 0) - span;
+  const points = all.filter(({ at }) => at >= first);
   const svg = shape("svg", { viewBox: `0 0 ${width} ${height}`, width, height, class: "plot", role: "img" });
   svg.append(Object.assign(shape("title", {}), { textContent: label }));
-  if (points.length < 2) {
+  if (points.length < 2 || !points.some((point) => point.in || point.out)) {
     svg.append(shape("path", { class: "none", d: `M0 ${height - 1}H${width}` }));
     return svg;
   }
-  const first = points.at(-1).at - (POINTS - 1) * STEP_SECONDS;
-  const x = (at) => (Math.max(0, at - first) / ((POINTS - 1) * STEP_SECONDS)) * width;
+  const x = (at) => ((at - first) / span) * width;
   const most = ceiling(points.flatMap((p) => (only ? [p[only]] : [p.in, p.out])));
   const y = (value) => height - 1.5 - Math.min(1, value / most) * (height - 3);
   const line = (name) => points.map((p, i) => `${i ? "L" : "M"}${x(p.at).toFixed(1)} ${y(p[name]).toFixed(1)}`).join("");
