@@ -41,7 +41,7 @@ _PARAMETERS: Final[dict[str, tuple[dict[str, Any], str]]] = {
 _PROBLEMS: Final = {
     400: "The request is wrong: `detail` says what and where, `hint` what to do.",
     401: "There is no key and no JWT, or none that is valid.",
-    403: "The key doesn't allow this, or not for this queue.",
+    403: "The key doesn't allow this, or not for this queue; or a browser asks for a page of somebody else.",
     404: "There is no such queue, group or message; the hint names the nearest.",
     408: "The request didn't arrive in time.",
     409: "Somebody else was first: a lease is lost, or the same thing was done in another way.",

@@ -4,7 +4,8 @@ Bounds are part of the types (`msgspec.Meta`), so that whoever reads settings ca
 and report every bad one; what concerns several at once is checked when the value is made.
 """
 
-from typing import Annotated, TypeAlias
+import re
+from typing import Annotated, Final, TypeAlias
 
 import msgspec
 
@@ -16,6 +17,8 @@ __all__ = ["KeySettings", "ServerLimits", "ServerSettings", "check_exposure"]
 _Bytes: TypeAlias = Annotated[int, msgspec.Meta(ge=1 << 10, le=1 << 40)]
 _Wait: TypeAlias = Annotated[float, msgspec.Meta(ge=0.1, le=86_400.0)]
 _Path: TypeAlias = Annotated[str, msgspec.Meta(min_length=1, description="the path of a file")]
+
+_HOST: Final = re.compile(r"(?:\[[0-9a-fA-F:.]+\]|[^\s:/@\[\]]+)(?::[0-9]{1,5})?")
 
 
 class ServerLimits(msgspec.Struct, frozen=True, kw_only=True):
@@ -82,7 +85,14 @@ class ServerSettings(msgspec.Struct, frozen=True, kw_only=True):
     """What clients may ask at once."""
 
     def __post_init__(self) -> None:
-        """Refuse half of a certificate."""
+        """Refuse half of a certificate, and hosts that no browser would name."""
+        for host in self.hosts:
+            if not _HOST.fullmatch(host):
+                raise Misconfigured(
+                    f"{host!r} is not a name, with or without a port",
+                    hint="write it as queues.example.com or localhost:3000",
+                    key="hosts",
+                )
         if (self.tls_certificate is None) != (self.tls_key is None):
             missing = "tls_certificate" if self.tls_certificate is None else "tls_key"
             other = "tls_key" if self.tls_certificate is None else "tls_certificate"

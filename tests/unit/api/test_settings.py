@@ -64,3 +64,15 @@ def test_half_of_a_certificate_is_refused(given: str, missing: str) -> None:
 def test_the_largest_body_fits_among_those_being_worked_on() -> None:
     with pytest.raises(Misconfigured, match="pending_bytes_max"):
         ServerLimits(body_bytes_max=2 << 20, pending_bytes_max=1 << 20)
+
+
+@pytest.mark.parametrize("host", ["queues.example.com", "localhost:3000", "[::1]:3000", "10.0.0.1"])
+def test_hosts_are_names_with_or_without_ports(host: str) -> None:
+    assert ServerSettings(hosts=(host,)).hosts == (host,)
+
+
+@pytest.mark.parametrize("host", ["https://queues.example.com", "a b", "", "name:", "name/path", "user@name"])
+def test_what_is_no_host_is_refused(host: str) -> None:
+    with pytest.raises(Misconfigured, match="not a name") as refused:
+        ServerSettings(hosts=(host,))
+    assert refused.value.key == "hosts"

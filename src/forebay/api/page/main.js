@@ -198,7 +198,7 @@ const KEYS = {
 };
 
 addEventListener("keydown", (event) => {
-  const typing = event.target.closest("input:not([type=checkbox]), textarea, dialog");
+  const typing = event.target.closest("input:not([type=checkbox]), textarea, dialog[open]");
   if (typing || event.ctrlKey || event.metaKey || event.altKey || !KEYS[event.key]) return;
   event.preventDefault();
   KEYS[event.key]();
