@@ -85,10 +85,13 @@ class History:
         first = next(point for point in points if last.at - point.at <= _WINDOW_SECONDS)
         if first is last:
             first = points[-2]
-        drained = (first.ready - last.ready) / (last.at - first.at)
+        seconds = last.at - first.at
+        out_rate = _rate(first.done, last.done, seconds)
+        # A backlog that shrinks though nothing is done has only been put off.
+        drained = (first.ready - last.ready) / seconds if out_rate else 0.0
         return Rates(
-            in_rate=_rate(first.accepted, last.accepted, last.at - first.at),
-            out_rate=_rate(first.done, last.done, last.at - first.at),
+            in_rate=_rate(first.accepted, last.accepted, seconds),
+            out_rate=out_rate,
             drain_seconds=0.0 if not last.ready else last.ready / drained if drained > 0 else None,
         )
 

@@ -44,6 +44,15 @@ def test_what_does_not_get_less_never_drains(ready: float, drains: float | None)
     assert rates.drain_seconds == drains
 
 
+def test_what_is_only_put_off_does_not_drain() -> None:
+    history = History()
+    history.add(snapshot(0, 1_000, 500, 500))
+    history.add(snapshot(10, 1_000, 500, 400))
+    rates = history.rates(KEY)
+    assert rates is not None
+    assert rates.drain_seconds is None
+
+
 def test_the_past_is_bounded_however_often_snapshots_come() -> None:
     history = History()
     for n in range(2_000):
