@@ -249,10 +249,10 @@ def test_a_default_is_within_its_own_bounds(path: str) -> None:
 @pytest.mark.parametrize("path", SETTINGS)
 def test_every_setting_can_be_set_in_a_file_and_by_variable(path: str, tmp_path: Path) -> None:
     setting, other = SETTINGS[path], another_value(path)
-    document: Any = other if setting.is_secret else shown(setting, other)
-    said = document
-    if setting.kind == "list":
-        document = list(other)
+    said = other if setting.is_secret else shown(setting, other)
+    document: Any = said
+    if setting.kind in ("list", "mapping"):
+        document = dict(other) if setting.kind == "mapping" else list(other)
     for name in reversed(path.split(".")):
         document = {name: document}
     (tmp_path / "forebay.yaml").write_text(yaml.safe_dump(document))
@@ -277,6 +277,8 @@ def another_value(path: str) -> Any:
         return not setting.default
     if setting.kind == "list":
         return (*setting.default, "convoy")
+    if setting.kind == "mapping":
+        return {"org.example.A": "one:1"}
     if setting.kind == "choice":
         return next(choice for choice in setting.choices if choice != setting.default)
     if setting.kind == "text":
