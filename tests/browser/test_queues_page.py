@@ -9,9 +9,13 @@ from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
 from typing import Final
 
+import msgspec
 import pytest
 
 from forebay.api.overview import LISTENERS_MAX
+from forebay.app.opening import open_log
+from forebay.log.values import Record
+from forebay.spark.flows.place import SPACE, Place
 from tests.browser.chromium import Page, open_page
 from tests.integration.http_wire import Wire, ask, request
 from tests.integration.key_steps import add_key
@@ -388,3 +392,32 @@ async def test_a_key_is_asked_for_and_kept_in_memory_only(page: Page) -> None:
         assert admin.text not in await page.value("document.documentElement.outerHTML")
     lost = ("401", "403", "ERR_CONNECTION", "ERR_INCOMPLETE")  # refused on purpose, or the server has ended
     assert [error for error in page.errors if not any(word in error for word in lost)] == []
+
+
+async def test_workers_and_flows_are_shown_with_what_they_are_told(page: Page, server: ForebayServer) -> None:
+    counts = {"processed": 1_200, "errors": 3, "retried": 1, "in_progress": 4, "seconds_per_task": 0.021}
+    queues = {"flowing": {**counts, "processors": 2, "processors_max": 4}}
+    report = {"worker": "worker-1", "processors": 4, "queues": queues}
+    orders = {"manager": "manager-1", "instructions": {"worker-1": {"flowing": 3}}}
+    push(server, "flowing", 7)
+    async with open_log(server.url) as log:
+        (found,) = [queue for queue in await log.queues() if queue.name == "flowing"]
+        group = await log.create_group(found, "daily")
+        place = Place(checkpoint="x", start=1, end=1, batches=2, rows_in=5_000, rows_out=4_998, dead=2, at=1)
+        key = f"sums/{found.number}/{group.number}"
+        await log.commit(records=[Record(SPACE, key, msgspec.json.encode(place))])
+    assert ask(server.port, "POST", "/v1/workers/instructions", orders).status == 200
+    assert ask(server.port, "PUT", "/v1/workers/worker-1/report", report).status == 200
+    await open_queues(page, server, "flowing")
+    await page.until("!document.querySelector('#flows').hidden && !document.querySelector('#workers').hidden")
+    for section in ("flows", "workers"):
+        await page.click(f"#{section} summary")
+    row = "[...document.querySelectorAll('#{} tr.row td')].map((cell) => cell.textContent)"
+    await page.until(f"{row.format('flows')}.includes('5,000') && {row.format('flows')}.includes('7')")
+    flow = await page.value(row.format("flows"))
+    assert flow[:3] == ["sums", "flowing · daily", "7"]
+    worker = await page.value(row.format("workers"))
+    assert worker == ["worker-1", "flowing", "2 of 4", "3", "4", "1,200", "3", "21.0 ms"]
+    assert "led by manager-1" in await page.value("document.querySelector('#workers .note').textContent")
+    await keep_picture(page, "workers-and-flows")
+    assert page.errors == []

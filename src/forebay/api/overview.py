@@ -170,6 +170,8 @@ class OverviewSource:
     async def _make(self) -> Overview:
         context, parts = self._context, Parts()
         snapshot, store = context.snapshot, context.opened
+        # Read before the document: whoever has this version may only have an older one, and gets it again.
+        counted = 0 if snapshot is None else snapshot.version
         document = None if snapshot is None else snapshot.document
         if snapshot is None or document is None:
             parts.missing("queues", "nothing has been counted yet")
@@ -193,7 +195,7 @@ class OverviewSource:
             at=round(time() * _SECOND),
             counted_at=None if document is None else round(document.taken_at * _SECOND),
             stale=snapshot is None or snapshot.is_stale,
-            snapshot=0 if snapshot is None else snapshot.version,
+            snapshot=counted,
             server=version("forebay"),
             queues=self._views[:QUEUES_MAX],
             queues_omitted=max(0, len(self._views) - QUEUES_MAX),
