@@ -6,6 +6,7 @@ import { plot, Plots } from "./plot.js";
 import { Table } from "./table.js";
 
 const STUCK_SECONDS = 300;
+const PATIENCE_SECONDS = 30;
 const STEADY = 1.05;
 const DEFAULT_GROUP = "workers";
 const MODES = {
@@ -48,11 +49,11 @@ const fillBar = (row) => {
   return bar;
 };
 
-const drain = (row) => {
+const drain = (row, now) => {
   if (!row.ready || row.mode === "paused") return "–";
   if (row.drain_seconds !== null) return duration(row.drain_seconds);
   if (row.in_rate === null) return "–";
-  if (!row.out_rate) return "stalled";
+  if (!row.out_rate) return age(row, now) > PATIENCE_SECONDS ? "stalled" : "–";
   return row.in_rate > row.out_rate * STEADY ? "growing" : "steady";
 };
 
@@ -89,8 +90,8 @@ const columns = (page) => [
     fill: (r) => [plot(page.plots.points(r.queue, r.group), 96, 24, "In (line) and out (area) over the last 5 minutes")],
   },
   {
-    id: "drain", title: "Drains in", number: true, about: "When nothing waits any more, if it goes on like this", key: drain,
-    order: (r) => (r.ready ? r.drain_seconds : 0), kind: (r) => (["growing", "stalled"].includes(drain(r)) ? "late" : ""),
+    id: "drain", title: "Drains in", number: true, about: "When nothing waits any more, if it goes on like this", key: (r) => drain(r, page.now),
+    order: (r) => (r.ready ? r.drain_seconds : 0), kind: (r) => (["growing", "stalled"].includes(drain(r, page.now)) ? "late" : ""),
   },
 ];
 
