@@ -113,9 +113,10 @@ def test_a_head_of_the_stream_ends(server: ForebayServer) -> None:
         ("POST", "/v1/queues/orders/dead/purge", {}),
         ("POST", "/api/v1/push", {"items": [{"queue": "orders", "payload": 1}]}),
         ("GET", "/api/v1/pop/queue/orders", None),
+        ("GET", "/api/v1/messages?queue=orders", None),
     ],
 )
-def test_a_page_of_another_origin_changes_nothing(
+def test_a_page_of_another_origin_changes_nothing_and_reads_nothing(
     server: ForebayServer, method: str, path: str, body: Any
 ) -> None:
     ask(server.port, "POST", "/v1/queues/orders/messages", [{"payload": 1}])

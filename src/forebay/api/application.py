@@ -90,8 +90,8 @@ class Application:
             if not call.route.checks_queues:
                 call.key.check(call.route.scope, call.params.get("queue"))
         if call.route.scope is not None and call.key is ANYONE:
-            changes = call.route.scope != "read"
-            check_browser(dict(scope["headers"]), context.known_hosts, changes=changes)
+            own_origin = call.route.scope != "read" or is_foreign(scope["raw_path"])
+            check_browser(dict(scope["headers"]), context.known_hosts, own_origin=own_origin)
         if call.route.query is None and scope["query_string"]:
             raise Rejected("there is a query, but this path takes none", hint="leave it out")
         call.deadline = context.deadlines.begin()

@@ -50,10 +50,11 @@ class KnownHosts:
         return asked in self._hosts or (name in self._hosts and not is_own)
 
 
-def check_browser(headers: Mapping[bytes, bytes], known: KnownHosts, *, changes: bool) -> None:
+def check_browser(headers: Mapping[bytes, bytes], known: KnownHosts, *, own_origin: bool) -> None:
     """Raise Forbidden for a request that a browser sends for a page that isn't ours.
 
-    Reading is refused only under a name that isn't ours: a page elsewhere can't see the answer otherwise.
+    `own_origin` is for what changes something, or is answered so that pages of any origin may read it. Browsers
+    hide other answers from them, but under a name that points here.
     """
     origin, site = _text(headers, b"origin"), _text(headers, b"sec-fetch-site")
     agent = _text(headers, b"user-agent") or ""
@@ -65,7 +66,7 @@ def check_browser(headers: Mapping[bytes, bytes], known: KnownHosts, *, changes:
             f"browsers don't know this server as {host[:200]!a}",
             hint="add the name to server.hosts, or use an address of the server",
         )
-    if not changes:
+    if not own_origin:
         return
     if origin is not None and known.trusts(origin, host):
         return

@@ -81,7 +81,7 @@ async def count_flows(
         count = counts.setdefault(reading or waiting.flow, _Count())
         count.cold += waiting.count
         count.wait(waiting.oldest_at)
-        count.oldest_cold_at = waiting.oldest_at
+        count.oldest_cold_at = min(waiting.oldest_at, count.oldest_cold_at or waiting.oldest_at)
     state = GroupState(
         queue=queue.name,
         group=group.name,

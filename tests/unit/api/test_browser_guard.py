@@ -11,21 +11,21 @@ KNOWN = KnownHosts("queues.lan", ["queues.example", "localhost:3000"])
 CHROMIUM = {"user-agent": "Mozilla/5.0 (X11; Linux x86_64)"}
 
 
-def allowed(*, changes: bool = True, **headers: str) -> bool:
+def allowed(*, own_origin: bool = True, **headers: str) -> bool:
     """Whether a request with these headers is let through."""
     named = {name.replace("_", "-").encode(): text.encode() for name, text in headers.items()}
     try:
-        check_browser(named, KNOWN, changes=changes)
+        check_browser(named, KNOWN, own_origin=own_origin)
     except Forbidden:
         return False
     return True
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1:6632", "whatever", "queues.internal:6632", ""])
-@pytest.mark.parametrize("changes", [True, False])
-def test_programs_go_on_as_they_are(host: str, *, changes: bool) -> None:
-    assert allowed(host=host, changes=changes)
-    assert allowed(host=host, changes=changes, user_agent="curl/8.5")
+@pytest.mark.parametrize("own_origin", [True, False])
+def test_programs_go_on_as_they_are(host: str, *, own_origin: bool) -> None:
+    assert allowed(host=host, own_origin=own_origin)
+    assert allowed(host=host, own_origin=own_origin, user_agent="curl/8.5")
 
 
 @pytest.mark.parametrize(
@@ -36,7 +36,7 @@ def test_programs_go_on_as_they_are(host: str, *, changes: bool) -> None:
 def test_the_servers_own_page_may_do_everything(host: str) -> None:
     assert allowed(host=host, origin=f"http://{host}", sec_fetch_site="same-origin")
     assert allowed(host=host, sec_fetch_site="same-origin")
-    assert allowed(host=host, changes=False, **CHROMIUM)
+    assert allowed(host=host, own_origin=False, **CHROMIUM)
 
 
 @pytest.mark.parametrize(
@@ -53,17 +53,17 @@ def test_a_page_of_another_origin_changes_nothing(origin: str) -> None:
 @pytest.mark.parametrize("site", ["cross-site", "same-site", "something-new"])
 def test_a_form_or_an_image_elsewhere_changes_nothing(site: str) -> None:
     assert not allowed(host="127.0.0.1:6632", sec_fetch_site=site)
-    assert allowed(host="127.0.0.1:6632", sec_fetch_site=site, changes=False)
+    assert allowed(host="127.0.0.1:6632", sec_fetch_site=site, own_origin=False)
 
 
 @pytest.mark.parametrize(
     "host", ["evil.example:6632", "evil.example", "127.0.0.1.evil.example", "localhost.evil.example", "["]
 )
-@pytest.mark.parametrize("changes", [True, False])
-def test_another_name_that_points_here_neither_reads_nor_changes(host: str, *, changes: bool) -> None:
-    assert not allowed(host=host, changes=changes, origin=f"http://{host}")
-    assert not allowed(host=host, changes=changes, sec_fetch_site="same-origin")
-    assert not allowed(host=host, changes=changes, **CHROMIUM)
+@pytest.mark.parametrize("own_origin", [True, False])
+def test_another_name_that_points_here_neither_reads_nor_changes(host: str, *, own_origin: bool) -> None:
+    assert not allowed(host=host, own_origin=own_origin, origin=f"http://{host}")
+    assert not allowed(host=host, own_origin=own_origin, sec_fetch_site="same-origin")
+    assert not allowed(host=host, own_origin=own_origin, **CHROMIUM)
 
 
 def test_configured_names_may() -> None:
