@@ -53,8 +53,8 @@ class KnownHosts:
 def check_browser(headers: Mapping[bytes, bytes], known: KnownHosts, *, own_origin: bool) -> None:
     """Raise Forbidden for a request that a browser sends for a page that isn't ours.
 
-    `own_origin` is for what changes something, or is answered so that pages of any origin may read it. Browsers
-    hide other answers from them, but under a name that points here.
+    `own_origin` is for what changes something, or is answered so that any page may read it. Other answers are
+    hidden by the browser, but for pages under a name that points here.
     """
     origin, site = _text(headers, b"origin"), _text(headers, b"sec-fetch-site")
     agent = _text(headers, b"user-agent") or ""
