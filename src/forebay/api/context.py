@@ -35,7 +35,7 @@ START_SECONDS: Final = 3.0
 class Context:
     """The store behind the server, its settings and its counters."""
 
-    def __init__(
+    def __init__(  # noqa: PLR0915 - a list of all that requests share, one line each
         self,
         settings: ServerSettings | None = None,
         *,

@@ -273,14 +273,14 @@ def test_every_setting_can_be_set_in_a_file_and_by_variable(path: str, tmp_path:
 def another_value(path: str) -> Any:
     """A value that isn't the default."""
     setting = SETTINGS[path]
-    if setting.kind == "switch":
-        return not setting.default
-    if setting.kind == "list":
-        return (*setting.default, "convoy")
-    if setting.kind == "mapping":
-        return {"org.example.A": "one:1"}
-    if setting.kind == "choice":
-        return next(choice for choice in setting.choices if choice != setting.default)
+    others = {
+        "switch": lambda: not setting.default,
+        "list": lambda: (*setting.default, "convoy"),
+        "mapping": lambda: {"org.example.A": "one:1"},
+        "choice": lambda: next(choice for choice in setting.choices if choice != setting.default),
+    }
+    if setting.kind in others:
+        return others[setting.kind]()
     if setting.kind == "text":
         special = {
             "up.worker": "shop.worker:worker",
