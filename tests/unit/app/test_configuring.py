@@ -2,7 +2,7 @@
 
 import argparse
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
@@ -273,7 +273,7 @@ def test_every_setting_can_be_set_in_a_file_and_by_variable(path: str, tmp_path:
 def another_value(path: str) -> Any:
     """A value that isn't the default."""
     setting = SETTINGS[path]
-    others = {
+    others: dict[str, Callable[[], Any]] = {
         "switch": lambda: not setting.default,
         "list": lambda: (*setting.default, "convoy"),
         "mapping": lambda: {"org.example.A": "one:1"},
