@@ -11,14 +11,15 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal
 
 import msgspec
 
 from forebay.api.keys import Key
+from forebay.file_watch import Stamp, stamp_of
 from forebay.model import Misconfigured, Rejected, Unavailable
 
-__all__ = ["KEYS_MAX", "KeyFile", "Stamp", "change_keys", "read_keys", "revoke", "stamp_of", "with_key"]
+__all__ = ["KEYS_MAX", "KeyFile", "change_keys", "read_keys", "revoke", "with_key"]
 
 KEYS_MAX: Final = 10_000
 """Keys in a file, valid or not."""
@@ -27,9 +28,6 @@ _LOCK_SECONDS: Final = 10.0
 _LOCK_LOOK_SECONDS: Final = 0.02
 _POSITION: Final = re.compile(r"byte (\d+)")
 _INDEX: Final = re.compile(r"\$\.keys\[(\d+)\]")
-
-Stamp: TypeAlias = tuple[int, int, int]
-"""What changes when a file does: time of the last change, inode, size."""
 
 
 class KeyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
@@ -41,11 +39,6 @@ class KeyFile(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=T
 
 class _RawFile(msgspec.Struct):
     keys: list[msgspec.Raw]
-
-
-def stamp_of(status: os.stat_result) -> Stamp:
-    """The stamp of a file."""
-    return status.st_mtime_ns, status.st_ino, status.st_size
 
 
 def read_keys(path: Path) -> tuple[list[Key], Stamp] | None:

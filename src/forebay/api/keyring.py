@@ -10,8 +10,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Final
 
-from forebay.api.keyfile import Stamp, read_keys, stamp_of
+from forebay.api.keyfile import read_keys
 from forebay.api.keys import ANYONE, REASONS, Key, presented, recognised
+from forebay.file_watch import Stamp, stamp_of
 from forebay.model import Clock, Misconfigured, SystemClock, Unauthorized
 
 __all__ = ["KeyRing"]

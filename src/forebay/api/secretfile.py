@@ -4,7 +4,7 @@ import os
 from pathlib import Path
 from typing import Final
 
-from forebay.api.keyfile import Stamp, stamp_of
+from forebay.file_watch import Stamp, stamp_of
 from forebay.model import Misconfigured
 
 __all__ = ["read_secret_file"]

@@ -29,7 +29,7 @@ from forebay.relay.intake import Intake
 from forebay.relay.protocol import Connection, Reply
 from forebay.relay.settings import RelaySettings
 from forebay.relay.status import status_of
-from forebay.relay.tls import server_context
+from forebay.relay.tls import certificate_of
 from forebay.relay.tokens import Tokens
 
 __all__ = ["Relay"]
@@ -54,7 +54,7 @@ class Relay(Collector):
     ) -> None:
         self.limits = settings.limits
         self.tokens = None if settings.token_file is None else Tokens(Path(settings.token_file))
-        self._tls = server_context(settings)
+        self.certificate = certificate_of(settings)
         self.pending_bytes = 0
         self.deliveries = deliveries
         self.requests: Counter[int] = Counter()
@@ -78,9 +78,10 @@ class Relay(Collector):
         for control in self._controls:
             await control.start()
         loop = asyncio.get_running_loop()
-        handshake = None if self._tls is None else _HANDSHAKE_SECONDS
+        tls = None if self.certificate is None else self.certificate.context
+        handshake = None if tls is None else _HANDSHAKE_SECONDS
         self._server = await loop.create_server(
-            lambda: Connection(self), sock=sock, ssl=self._tls, ssl_handshake_timeout=handshake
+            lambda: Connection(self), sock=sock, ssl=tls, ssl_handshake_timeout=handshake
         )
         self._looking = loop.call_later(_LOOK_SECONDS, self._look)
 
@@ -189,12 +190,14 @@ class Relay(Collector):
             yield shown_numbers(f"{PREFIX}_{name}", rows, shown_as=self._numbers.shown_as(name))
 
     def _look(self) -> None:
-        """Cut off clients that take too long; read tokens again that were changed."""
+        """Cut off clients that take too long; read files again that have changed."""
         loop = asyncio.get_running_loop()
         self._looking = loop.call_later(_LOOK_SECONDS, self._look)
         now = loop.time()
         if self.tokens is not None:
             self.tokens.look()
+        if self.certificate is not None:
+            self.certificate.look()
         for connection in list(self._connections):
             connection.look(now)
 

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from forebay.deliver.values import Headers
+from forebay.file_watch import FileWatch
 from forebay.model import Misconfigured
 
 __all__ = ["Tokens", "read_tokens"]
@@ -29,7 +30,7 @@ class Tokens:
 
     def __init__(self, path: Path) -> None:
         self._path = path
-        self._stamp = _stamp_of(path)
+        self._watch = FileWatch(path)
         self._digests = _digests(path)
 
     def has(self, headers: Headers) -> bool:
@@ -44,10 +45,8 @@ class Tokens:
 
     def look(self) -> None:
         """Read the file again if it has changed."""
-        stamp = _stamp_of(self._path)
-        if stamp == self._stamp:
+        if not self._watch.has_changed():
             return
-        self._stamp = stamp
         try:
             self._digests = _digests(self._path)
         except Misconfigured as error:
@@ -86,11 +85,3 @@ def _is_plain(token: bytes) -> bool:
 
 def _bad(text: str, hint: str) -> Misconfigured:
     return Misconfigured(text, hint=hint, key="token_file")
-
-
-def _stamp_of(path: Path) -> tuple[int, int, int] | None:
-    try:
-        found = path.stat()
-    except OSError:
-        return None
-    return found.st_mtime_ns, found.st_size, found.st_ino

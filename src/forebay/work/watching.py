@@ -11,6 +11,7 @@ import logging
 from pathlib import Path
 from typing import Final
 
+from forebay.file_watch import FileWatch
 from forebay.model import ForebayError, Misconfigured
 from forebay.work.paths import names_in, read_changes
 from forebay.work.worker import Worker
@@ -30,11 +31,10 @@ class SettingsFile:
         self._path = path
         self._service = service
         self._worker = worker
-        self._seen: tuple[int, int, int] | None = None
+        self._watch = FileWatch(path)
 
     def load(self) -> None:
         """Read it and have the worker go on with it; Misconfigured says what is wrong."""
-        self._seen = self._stamp()
         try:
             if self._path.stat().st_size > BYTES_MAX:
                 raise Misconfigured(f"{self._path} has over {BYTES_MAX} bytes", hint="is it the right file?")
@@ -65,7 +65,7 @@ class SettingsFile:
 
     def look(self) -> bool:
         """Load it if it has changed; whether it was."""
-        if self._stamp() == self._seen:
+        if not self._watch.has_changed():
             return False
         try:
             self.load()
@@ -78,10 +78,3 @@ class SettingsFile:
         while True:
             await asyncio.sleep(LOOK_SECONDS)
             self.look()
-
-    def _stamp(self) -> tuple[int, int, int] | None:
-        try:
-            found = self._path.stat()
-        except OSError:
-            return None
-        return found.st_mtime_ns, found.st_size, found.st_ino

@@ -134,11 +134,14 @@ async def a_relay(
     count: int = 1,
     limits: RelayLimits | None = None,
     tls_cert: str | None = None,
+    tls_key: str | None = None,
     token_file: Path | None = None,
     **settings: Any,
 ) -> AsyncIterator[RelayRig]:
     tokens = None if token_file is None else str(token_file)
-    relay = RelaySettings(limits=limits or RelayLimits(), tls_cert=tls_cert, token_file=tokens)
+    relay = RelaySettings(
+        limits=limits or RelayLimits(), tls_cert=tls_cert, tls_key=tls_key, token_file=tokens
+    )
     rig = RelayRig(count, relay, SendQueueSettings(**settings).resolve())
     await rig.start()
     try:

@@ -8,13 +8,14 @@ from pathlib import Path
 
 import pytest
 import trustme
+from cryptography.x509 import load_der_x509_certificate, load_pem_x509_certificate
 
 from forebay.app.cli import main
 from forebay.model import Misconfigured
 from forebay.relay.settings import RelaySettings, check_exposure
-from forebay.relay.tls import server_context
+from forebay.relay.tls import certificate_of
 from forebay.relay.tokens import read_tokens
-from tests.integration.relay.rigs import a_relay, post
+from tests.integration.relay.rigs import RelayRig, a_relay, post
 
 OLD, NEW = "old-token-0123456789", "new-token-0123456789"
 
@@ -167,6 +168,84 @@ async def test_requests_come_over_tls(certificate: str, authority: trustme.CA, t
             assert (await stranger.answer())[0] == 401
 
 
+async def shown(rig: RelayRig) -> int:
+    """The serial number of the certificate that a new connection is shown."""
+    context = ssl.create_default_context()
+    context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
+    async with await rig.client(context) as client:
+        found = client.writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return load_der_x509_certificate(found).serial_number
+
+
+def issue(authority: trustme.CA, file: Path, kind: trustme.KeyType) -> int:
+    """Write a new certificate with its key; its serial number."""
+    made = authority.issue_cert("127.0.0.1", key_type=kind)
+    rewrite(file, made.private_key_and_cert_chain_pem.bytes().decode())
+    return load_pem_x509_certificate(made.cert_chain_pems[0].bytes()).serial_number
+
+
+async def test_a_certificate_is_replaced_without_a_restart(
+    authority: trustme.CA, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    file = tmp_path / "relay.pem"
+    first = issue(authority, file, trustme.KeyType.ECDSA)
+    async with a_relay(tls_cert=str(file)) as rig, await rig.client(trusting(authority)) as before:
+        assert rig.relay.certificate is not None
+        assert await shown(rig) == first
+        # Another kind of key: a context that has both would go on showing the first.
+        second = issue(authority, file, trustme.KeyType.RSA)
+        rig.relay.certificate.look()
+        assert await shown(rig) == second
+        for bad in ("nonsense", "", None):
+            rewrite(file, bad) if bad is not None else file.unlink()
+            rig.relay.certificate.look()
+            rig.relay.certificate.look()
+            assert await shown(rig) == second
+        third = issue(authority, file, trustme.KeyType.ECDSA)
+        rig.relay.certificate.look()
+        assert await shown(rig) == third
+        before.send(post(b"x"))
+        assert (await before.answer())[0] == 202
+    assert [record.levelno for record in caplog.records].count(logging.ERROR) == 3
+
+
+async def test_a_key_that_does_not_fit_leaves_the_certificate_as_it_was(
+    authority: trustme.CA, tmp_path: Path
+) -> None:
+    file, key = tmp_path / "relay.pem", tmp_path / "relay.key"
+    first = issue(authority, file, trustme.KeyType.RSA)
+    authority.issue_cert("127.0.0.1").private_key_pem.write_to_path(str(key))
+    with pytest.raises(Misconfigured, match="the key in"):
+        certificate_of(RelaySettings(tls_cert=str(file), tls_key=str(key)))
+    rewrite(key, file.read_text())
+    async with a_relay(tls_cert=str(file), tls_key=str(key)) as rig:
+        assert rig.relay.certificate is not None
+        second = issue(authority, file, trustme.KeyType.RSA)
+        rig.relay.certificate.look()
+        assert await shown(rig) == first
+        rewrite(key, file.read_text())
+        rig.relay.certificate.look()
+        assert await shown(rig) == second
+
+
+async def test_a_running_relay_looks_at_its_files_by_itself(
+    authority: trustme.CA, tmp_path: Path, tokens: Path
+) -> None:
+    file = tmp_path / "relay.pem"
+    issue(authority, file, trustme.KeyType.ECDSA)
+    async with a_relay(tls_cert=str(file), token_file=tokens) as rig:
+        second = issue(authority, file, trustme.KeyType.ECDSA)
+        rewrite(tokens, f"{NEW}\n")
+        async with asyncio.timeout(60):
+            while await shown(rig) != second:
+                pass
+            status = 0
+            while status != 401:
+                async with await rig.client(trusting(authority)) as client:
+                    client.send(post(b"x", "/", bearer(OLD)))
+                    status = (await client.answer())[0]
+
+
 async def test_who_speaks_plainly_to_a_port_with_tls_gets_nothing(certificate: str) -> None:
     async with a_relay(tls_cert=certificate) as rig, await rig.client() as client:
         client.send(post(b"x"))
@@ -195,8 +274,8 @@ async def test_status_shows_a_relay_with_tls_and_tokens(
 def test_a_bad_certificate_is_said_before_anything_starts(
     tmp_path: Path, tokens: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    with pytest.raises(Misconfigured, match="can't be used"):
-        server_context(RelaySettings(tls_cert=str(tokens)))
+    with pytest.raises(Misconfigured, match="holds no certificate in PEM format"):
+        certificate_of(RelaySettings(tls_cert=str(tokens)))
     with pytest.raises(Misconfigured, match="without tls_cert"):
         RelaySettings(tls_key="key.pem")
     file = tmp_path / "relay.yaml"

@@ -12,7 +12,7 @@ from typing import Final
 from forebay.api.jwt.settings import JwtSettings
 from forebay.api.jwt.signers import path_of, read_signers
 from forebay.api.jwt.tokens import REASONS, Caller, recognised_caller
-from forebay.api.keyfile import Stamp, stamp_of
+from forebay.file_watch import Stamp, stamp_of
 from forebay.model import Clock, Misconfigured, SystemClock, Unauthorized
 
 __all__ = ["JwtRing"]

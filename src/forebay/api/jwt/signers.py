@@ -21,8 +21,8 @@ from cryptography.hazmat.primitives.asymmetric.rsa import RSAPublicKey, RSAPubli
 from cryptography.hazmat.primitives.hashes import SHA256
 
 from forebay.api.jwt.settings import Algorithm, JwtSettings
-from forebay.api.keyfile import Stamp
 from forebay.api.secretfile import read_secret_file
+from forebay.file_watch import Stamp
 from forebay.model import Misconfigured
 
 __all__ = ["SECRET_BYTES_MIN", "Checker", "Signers", "path_of", "read_signers"]

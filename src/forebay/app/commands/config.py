@@ -22,7 +22,7 @@ from forebay.app.configuring.flags import FLAGS
 from forebay.app.configuring.reading import DEFAULT, Row
 from forebay.app.relay_settings import read_relay, relay_rows
 from forebay.model import Misconfigured, Rejected
-from forebay.relay.tls import server_context
+from forebay.relay.tls import certificate_of
 from forebay.relay.tokens import read_tokens
 
 __all__ = ["check", "declare_check", "declare_show", "show"]
@@ -93,7 +93,7 @@ def _relay_faults(arguments: argparse.Namespace) -> list[Fault]:
     if config is None:
         return faults
     checks: tuple[Callable[[], object], ...] = (
-        lambda: server_context(config.relay),
+        lambda: certificate_of(config.relay),
         lambda: config.relay.token_file and read_tokens(Path(config.relay.token_file)),
     )
     found = []
