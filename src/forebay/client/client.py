@@ -804,7 +804,10 @@ def _retries(items: Iterable[Task | Ticket | Retry], reason: str = "") -> list[d
     for item, ticket in zip(listed, tickets, strict=True):
         if isinstance(item, Retry):
             check_time(item.next_start_time, "the start time of a retry")
-            ticket["start_time"] = item.next_start_time
+            if item.delay_seconds is None:
+                ticket["start_time"] = item.next_start_time
+            else:
+                ticket["delay_seconds"] = checked_begin(None, item.delay_seconds)[1]
             if not item.counts:
                 ticket["counts"] = False
         said = (item.reason if isinstance(item, Retry) else "") or reason

@@ -44,10 +44,17 @@ class OutcomeWriter:
         self._done.setdefault(status, []).extend(tasks)
         self._begin()
 
-    def retry(self, tasks: Iterable[Task], at: int, reason: str, status: int) -> None:
-        """Tasks are tried again at a time (µs)."""
+    def retry(self, tasks: Iterable[Task], seconds: float, reason: str, status: int) -> None:
+        """Tasks are tried again after a while."""
         said = _storable(reason)
-        self._retries.setdefault(status, []).extend([Retry(task, at, reason=said) for task in tasks])
+        self._retries.setdefault(status, []).extend(
+            [Retry(task, reason=said, delay_seconds=seconds) for task in tasks]
+        )
+        self._begin()
+
+    def put_off(self, task: Task, seconds: float) -> None:
+        """A task that was handed out too early comes again after a while; that is no attempt."""
+        self._retries.setdefault(0, []).append(Retry(task, counts=False, delay_seconds=seconds))
         self._begin()
 
     def bury(self, task: Task, reason: str, status: int) -> None:

@@ -14,9 +14,11 @@ other                                 are dead letters: the status and the start
 ====================================  =======================================================================
 
 Invariants: while the breaker is open, or the destination is paused, nothing is taken, and what was taken goes
-back without an attempt. In an ordered queue the messages of a partition are sent one request after the
-other, and none past one that comes back. Leases are extended while a message is in hand. No more messages
-are in hand than four times those of all requests that may be under way: a kill repeats no more than that.
+back without an attempt. Breaker, pace and pauses go by a clock that never jumps: a message that the store
+hands out before its pause is over, as the machine's clock was set ahead, goes back for the rest. In an
+ordered queue the messages of a partition are sent one request after the other, and none past one that comes
+back. Leases are extended while a message is in hand. No more messages are in hand than four times those of
+all requests that may be under way: a kill repeats no more than that.
 """
 
 from __future__ import annotations
@@ -36,12 +38,13 @@ from forebay.deliver.delivery_counts import DeliveryCounts
 from forebay.deliver.gate import Gate
 from forebay.deliver.message_body import batches_of, make_request, request_id
 from forebay.deliver.outcome_writer import OutcomeWriter
+from forebay.deliver.retry_times import RetryTimes
 from forebay.deliver.seam import Destination
 from forebay.deliver.settings import DestinationSettings, QueueDeliverySettings
 from forebay.deliver.slow_start import RampRule
 from forebay.deliver.split import Unsplittable, split
 from forebay.deliver.values import ErrorClass, Outcome, Request
-from forebay.model import Clock, ForebayError, LeaseLost, Rejected, SystemClock, UnknownGroup, cancel
+from forebay.model import ForebayError, LeaseLost, Rejected, UnknownGroup, cancel
 from forebay.store.seam import Store
 from forebay.store.values import Task
 
@@ -61,7 +64,6 @@ _IN_HAND_MAX: Final = 4
 _LAST_WRITE_SECONDS: Final = 2.0
 _LEASE_PART: Final = 3
 _REASON_KEPT: Final = 500
-_SECOND: Final = 1_000_000
 
 
 class QueueDelivery:
@@ -75,7 +77,6 @@ class QueueDelivery:
         *,
         name: str,
         worker: str,
-        clock: Clock | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.name = name
@@ -85,7 +86,6 @@ class QueueDelivery:
         self._store = store
         self._destination = destination
         self._worker = worker
-        self._clock = clock or SystemClock()
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._gate = Gate(lambda changed: _admission(settings, changed, self.name))
@@ -96,6 +96,7 @@ class QueueDelivery:
         """Messages of which nothing was said yet."""
         self._leased: dict[int, Task] = {}
         """Those, and the ones whose outcome is being written."""
+        self._retry_times = RetryTimes()
         self._lines: set[asyncio.Task[None]] = set()
         self._writer = OutcomeWriter(store, self._settled)
         self._stopping = asyncio.Event()
@@ -177,10 +178,30 @@ class QueueDelivery:
             pause = _AWAY_SECONDS
             self._held.update(task.id for task in tasks)
             self._leased.update((task.id, task) for task in tasks)
+            tasks = self._without_early(tasks)
             for line in _lines(tasks, self.settings.destination):
                 running = asyncio.create_task(self._deliver_line(line), name="forebay-deliver")
                 self._lines.add(running)
                 running.add_done_callback(self._line_ended)
+
+    def _without_early(self, tasks: Sequence[Task]) -> list[Task]:
+        """The tasks that may be sent now.
+
+        The others go back uncounted: the clock was set ahead, and they came before their pause is over.
+        """
+        now, found, behind = self._loop.time(), list[Task](), set[str]()
+        for task in tasks:
+            partition, left = task.lease.partition, self._retry_times.left_seconds(task.id, now)
+            if partition in behind:
+                self._release([task])
+            elif left:
+                self._let_go([task])
+                self._writer.put_off(task, left)
+                if partition is not None:
+                    behind.add(partition)
+            else:
+                found.append(task)
+        return found
 
     async def _has_made_group(self) -> bool:
         """Make the group of a destination that is new; it begins with the oldest message."""
@@ -360,8 +381,9 @@ class QueueDelivery:
         # In an ordered queue the first one holds up the others, which go back along, uncounted.
         is_ordered = tasks[0].lease.partition is not None
         failed = tasks[:1] if is_ordered else tasks
-        at = self._clock.now() + round(pause * _SECOND)
-        self._writer.retry(self._let_go(failed), at, _reason(outcome), outcome.status or 0)
+        told = self._let_go(failed)
+        self._retry_times.note((task.id for task in told), self._loop.time() + pause)
+        self._writer.retry(told, pause, _reason(outcome), outcome.status or 0)
         self._release(tasks)
 
     def _bury(self, tasks: Iterable[Task], reason: str, kind: str, status: int | None = None) -> None:

@@ -48,6 +48,10 @@ class Kept(Protocol):
         """Forget windows whose groups are deleted, and queues that are."""
         ...
 
+    async def keep_time(self) -> None:
+        """Let delays end in time, also when the clock was set back."""
+        ...
+
     async def put_away(self, window: Window) -> None:
         """Forget a window, if nobody uses it."""
         ...
@@ -91,6 +95,7 @@ class Rounds:
                     rounds = 0
                     await self._keep_up()
                 await self._beat()
+                await self._store.keep_time()
             except WarmAway:
                 pass  # that says nothing of the log
             except Unavailable:

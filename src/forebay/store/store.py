@@ -70,6 +70,7 @@ from forebay.store.counting import (
     list_running,
     oldest_warm,
 )
+from forebay.store.delays import Delays
 from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
@@ -159,6 +160,7 @@ class LogStore:
         self._tails = Tails(self.settings.tail_bytes, self.settings.tail_bytes_total)
         self._rounds = Rounds(log, self._name, self._windows, self, shared=warm is not None, spool=spool)
         self._watch = Watch(log)
+        self._delays = Delays(self._clock, self._elapsed, lambda id, group: self.hasten(id, group=group))
         self._ticker: asyncio.Task[None] | None = None
         self._watcher: asyncio.Task[None] | None = None
         self._opening = asyncio.Lock()
@@ -483,8 +485,9 @@ class LogStore:
         `reason` says why, where a `Retry` doesn't. In an ordered queue that ends the leases of what comes
         after them in their partitions: it comes back with them, and counts no attempt.
         """
-        begins = self._start_time(start_time, delay) or self._clock.now()
-        return await self.settle(retry=[as_retry(task, begins, reason) for task in tasks])
+        begins, seconds = checked_begin(start_time, delay)
+        begins = self._clock.now() if begins is None else begins
+        return await self.settle(retry=[as_retry(task, begins, seconds, reason) for task in tasks])
 
     async def bury(self, tasks: Iterable[Task | Ticket], reason: str) -> Durable:
         """Tasks become dead letters."""
@@ -532,7 +535,7 @@ class LogStore:
         cut off, or down, for 30 seconds.
         """
         ballot = Ballot(self._worker, code)
-        done, retry, bury, release = list(done), list(retry), list(bury), list(release)
+        done, retry, bury, release = list(done), self._timed(retry), list(bury), list(release)
         ballot.done(done)
         for item in retry:
             ballot.retry(item)
@@ -545,6 +548,7 @@ class LogStore:
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
             told.add(await window.settle(mine))
+            self._note_delays(window, retry, release)
         raise_for_lost(told.lost, told.where)
         return told.where
 
@@ -567,6 +571,7 @@ class LogStore:
         """
         ballot, tasks = Ballot(self._worker), list(done)
         ballot.done(tasks)
+        retry = self._timed(retry)
         for item in retry:
             ballot.retry(item)
             tasks.append(item.task)
@@ -580,6 +585,9 @@ class LogStore:
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
             transaction.add(window, await window.settler.plan(mine))
         receipt = await transaction.commit()
+        for number in ballot.verdicts:
+            if (used := self._by_group.get(number)) is not None:
+                self._note_delays(used, retry, ())
         for append, appended in zip(appends, receipt.appended, strict=True):
             self._remember(append, appended)
         for queue in {append.queue for append in appends}:
@@ -856,6 +864,7 @@ class LogStore:
 
     async def tick(self) -> None:
         """Do what is due now. Happens by itself; tests with a clock of their own call it."""
+        await self.keep_time()
         for window in list(self._windows.values()):
             await window.tick()
             await self.put_away(window)
@@ -979,6 +988,10 @@ class LogStore:
         for window in windows:
             await self._drop(window)
 
+    async def keep_time(self) -> None:
+        """Let delays end in time, also when the clock was set back."""
+        await self._delays.tick()
+
     async def put_away(self, window: Window) -> None:
         """Forget a window that nobody uses; whoever asks for its tasks opens another one."""
         if window.is_unused and self._by_group.get(window.group.number) is window:
@@ -1011,6 +1024,31 @@ class LogStore:
         for window in self._windows_of(queue):
             if group in (None, window.group.number):
                 window.hear(filled=group is not None, partitions=partitions)
+
+    def _timed(self, retries: Iterable[Retry]) -> list[Retry]:
+        """Retries with a time where they have a delay."""
+        return [
+            item
+            if (begins := self._start_time(None, item.delay_seconds)) is None
+            else msgspec.structs.replace(item, next_start_time=begins)
+            for item in retries
+        ]
+
+    def _note_delays(self, window: Window, retry: Iterable[Retry], release: Iterable[Task | Ticket]) -> None:
+        """Remember what has come back, but for times that the caller gave."""
+        now = self._clock.now()
+        back = [
+            (item.task, item.delay_seconds or 0.0)
+            for item in retry
+            if item.delay_seconds is not None or item.next_start_time <= now
+        ]
+        # In an unordered queue what is released isn't told to the log.
+        back += [(task, 0.0) for task in release if task.lease.partition is not None]
+        for task, seconds in back:
+            lease = task.lease
+            if lease.group == window.group.number:
+                last = None if lease.partition is None else lease.first + lease.count - 1
+                self._delays.note(task.id, window.group.name, seconds, last)
 
     def _start_time(self, start_time: int | datetime | None, delay: float | timedelta | None) -> int | None:
         begins, seconds = checked_begin(start_time, delay)

@@ -94,10 +94,12 @@ def check_apart(*outcomes: Sequence[Task | Ticket]) -> None:
         seen |= said
 
 
-def as_retry(task: Task | Ticket | Retry, start_time: int, reason: str) -> Retry:
-    """A task that comes back at a time for a reason, unless it brings its own."""
+def as_retry(
+    task: Task | Ticket | Retry, start_time: int | None, delay_seconds: float | None, reason: str
+) -> Retry:
+    """A task that comes back at a time, or after a delay, for a reason, unless it brings its own."""
     if not isinstance(task, Retry):
-        return Retry(task, start_time, reason=reason)
+        return Retry(task, start_time or 0, reason=reason, delay_seconds=delay_seconds)
     return msgspec.structs.replace(task, reason=reason) if reason and not task.reason else task
 
 

@@ -62,14 +62,16 @@ class Peeked(msgspec.Struct, frozen=True):
 
 
 class Retry(msgspec.Struct, frozen=True):
-    """A task that comes back at a time (µs)."""
+    """A task that comes back at a time (µs), or after a delay."""
 
     task: Task | Ticket
-    next_start_time: int
+    next_start_time: int = 0
     counts: bool = True
     """Whether that is an attempt. One that isn't leaves the task as it was, but for its time."""
     reason: str = ""
     """Why, for whoever looks at the task later."""
+    delay_seconds: float | None = None
+    """How long from now by the store's clock, in place of a time. A step of that clock makes it no longer."""
 
 
 class Burial(msgspec.Struct, frozen=True):

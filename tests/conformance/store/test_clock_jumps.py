@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,7 @@ import pytest
 from forebay.app.opening import open_embedded
 from forebay.model import ManualClock, SystemClock, identity
 from forebay.store.store import LogStore
+from forebay.store.values import Retry, Task
 
 HOUR = 3_600_000_000
 
@@ -58,3 +60,45 @@ async def test_a_clock_that_is_set_back_makes_no_lease_longer(store: LogStore, j
         assert abs(running.deadline - SystemClock().now()) < 1_000_000, "it is told by the clock as it is now"
         (again,) = await store.get_task("orders", wait_seconds=30)
         assert again.attempts == 1
+
+
+async def test_a_clock_that_is_set_back_makes_no_delay_longer(store: LogStore, jumping: Jumping) -> None:
+    async with store:
+        await store.create_queue("orders")
+        await store.put_task("orders", b"a", b"b")
+        one, two = await store.get_task("orders", 2)
+        await store.retry_task([one], delay=0.2)
+        await store.settle(retry=[Retry(two, delay_seconds=0.2, counts=False)])
+        jumping.jump = -HOUR
+        found: list[Task] = []
+        async with asyncio.timeout(60):
+            while len(found) < 2:
+                await store.tick()
+                found += await store.get_task("orders", 2)
+        assert {(task.data, task.attempts) for task in found} == {(b"a", 1), (b"b", 0)}
+
+
+@pytest.mark.parametrize("ordered", [False, True], ids=["free", "ordered"])
+@pytest.mark.parametrize("way", ["retry", "release"])
+async def test_what_came_back_when_the_clock_is_set_back_is_there(
+    store: LogStore, jumping: Jumping, way: str, *, ordered: bool
+) -> None:
+    async with store:
+        await store.create_queue("orders", {"ordered": ordered})
+        await store.put_task("orders", b"a", b"b", partition="p")
+        tasks = await store.get_task("orders", 2)
+        await (store.retry_task(tasks) if way == "retry" else store.release(tasks))
+        jumping.jump = -HOUR
+        await store.tick()
+        assert [task.data for task in await store.get_task("orders", 2)] == [b"a", b"b"]
+
+
+async def test_a_time_that_a_caller_gave_is_left_alone(store: LogStore, jumping: Jumping) -> None:
+    async with store:
+        await store.create_queue("orders")
+        await store.put_task("orders", b"a")
+        (task,) = await store.get_task("orders")
+        await store.settle(retry=[Retry(task, SystemClock().now() + HOUR)])
+        jumping.jump = -HOUR
+        await store.tick()
+        assert await store.get_task("orders") == []

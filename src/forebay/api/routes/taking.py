@@ -127,9 +127,8 @@ async def done(call: Call) -> Answer:
 async def retry(call: Call) -> Answer:
     """Tasks come back."""
     form: RetriesForm = await call.form()
-    now = call.context.clock.now()
-    default = _time_of(form.start_time, form.delay_seconds, now, "$")
-    retries = await _retries(call, form.tasks, now if default is None else default, form.reason)
+    _check_one(form.start_time, form.delay_seconds, "$")
+    retries = await _retries(call, form.tasks, form.start_time, form.delay_seconds, form.reason)
     return _settled(call, "retried", len(retries), await call.context.store.settle(retry=retries))
 
 
@@ -162,7 +161,7 @@ async def settle(call: Call) -> Answer:
     form: SettleForm = await call.form()
     finished, buried = await _tickets(call, form.done), await _tickets(call, form.bury)
     released = await _tickets(call, form.release)
-    retried = await _retries(call, form.retry, call.context.clock.now())
+    retried = await _retries(call, form.retry)
     durable = await call.context.store.settle(
         done=finished,
         retry=retried,
@@ -205,22 +204,30 @@ async def _tickets(call: Call, forms: Sequence[TicketForm]) -> list[Ticket]:
     return tickets
 
 
-async def _retries(call: Call, forms: Sequence[RetryForm], default: int, reason: str = "") -> list[Retry]:
+async def _retries(
+    call: Call,
+    forms: Sequence[RetryForm],
+    start_time: int | None = None,
+    delay_seconds: float | None = None,
+    reason: str = "",
+) -> list[Retry]:
+    """Retries, with a time or a delay of their own, or else the ones given here, or else at once."""
     tickets = await _tickets(call, forms)
     now = call.context.clock.now()
-    times = [
-        _time_of(form.start_time, form.delay_seconds, now, f"$.tasks[{i}]") for i, form in enumerate(forms)
-    ]
-    return [
-        Retry(ticket, default if time is None else time, form.counts, _reason(form.reason or reason))
-        for ticket, form, time in zip(tickets, forms, times, strict=True)
-    ]
+    retries: list[Retry] = []
+    for number, (ticket, form) in enumerate(zip(tickets, forms, strict=True)):
+        at, after = form.start_time, form.delay_seconds
+        _check_one(at, after, f"$.tasks[{number}]")
+        if at is None and after is None:
+            at, after = start_time, delay_seconds
+        said = _reason(form.reason or reason)
+        retries.append(Retry(ticket, now if at is None else at, form.counts, said, after))
+    return retries
 
 
-def _time_of(start_time: int | None, delay_seconds: float | None, now: int, path: str) -> int | None:
+def _check_one(start_time: int | None, delay_seconds: float | None, path: str) -> None:
     if start_time is not None and delay_seconds is not None:
         raise Rejected(f"both start_time and delay_seconds are given - at `{path}`", hint="give one of them")
-    return start_time if delay_seconds is None else now + round(delay_seconds * _SECOND)
 
 
 def _settling(path: str, run: Run, summary: str, body: type[Form], answer: type[Form] = Settled) -> Route:
