@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import socket
 import ssl
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
 from contextlib import suppress
 from types import TracebackType
 from typing import Self, TypeAlias
@@ -58,7 +59,9 @@ class DestinationServer:
         self.emptied = asyncio.Event()
         """Set when the last connection has ended."""
         self._tls = tls
-        self._server: asyncio.Server | None = None
+        self._listener: socket.socket | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+        """Connections that begin, and those that are served."""
         self.port = 0
         """Where it listens, or did last."""
         self._writers: set[asyncio.StreamWriter] = set()
@@ -87,25 +90,55 @@ class DestinationServer:
 
     async def start(self) -> None:
         """Listen: at a port of its own, and after a stop at the same one."""
-        self._server = await asyncio.start_server(self._serve, "127.0.0.1", self.port, ssl=self._tls)
-        self.port = self._server.sockets[0].getsockname()[1]
+        # Not asyncio's own server: one that is closed between taking a connection and serving it leaves that
+        # connection open.
+        self._listener = socket.create_server(("127.0.0.1", self.port), backlog=100)
+        self._listener.setblocking(False)
+        self.port = self._listener.getsockname()[1]
+        asyncio.get_running_loop().add_reader(self._listener, self._accept, self._listener)
 
     async def stop(self) -> None:
         """End the port and every connection."""
-        assert self._server is not None
-        self._server.close()
+        if self._listener is not None:
+            asyncio.get_running_loop().remove_reader(self._listener)
+            self._listener.close()
+            self._listener = None
         self.cut()
-        await self._server.wait_closed()
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.gather(*self._tasks, return_exceptions=True)
 
     def cut(self) -> None:
         """End every connection that is open."""
         for writer in list(self._writers):
             writer.transport.abort()
 
-    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    def _accept(self, listener: socket.socket) -> None:
+        with suppress(BlockingIOError, ConnectionError):
+            sock, _ = listener.accept()
+            self._run(self._connect(sock)).add_done_callback(lambda task: _close_unused(task, sock))
+
+    async def _connect(self, sock: socket.socket) -> None:
+        """Begin to serve a connection; one whose handshake fails is ended."""
+        sock.setblocking(False)
+        protocol = asyncio.StreamReaderProtocol(asyncio.StreamReader(), self._begin)
+        loop = asyncio.get_running_loop()
+        with suppress(OSError):
+            await loop.connect_accepted_socket(lambda: protocol, sock, ssl=self._tls)
+
+    def _begin(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         self.connections += 1
-        number = self.connections
         self._writers.add(writer)
+        self._run(self._serve(reader, writer, self.connections))
+
+    def _run(self, work: Coroutine[None, None, None]) -> asyncio.Task[None]:
+        task = asyncio.create_task(work)
+        self._tasks.add(task)
+        task.add_done_callback(self._tasks.discard)
+        return task
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, number: int) -> None:
         try:
             with suppress(ConnectionError, asyncio.IncompleteReadError):
                 while True:
@@ -118,6 +151,12 @@ class DestinationServer:
             writer.close()
             if not self._writers:
                 self.emptied.set()
+
+
+def _close_unused(task: asyncio.Task[None], sock: socket.socket) -> None:
+    """Close the socket of a connection that was cancelled, perhaps before it had begun."""
+    if task.cancelled():
+        sock.close()
 
 
 async def _read(reader: asyncio.StreamReader, connection: int) -> Received:
