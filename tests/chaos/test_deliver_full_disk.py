@@ -1,4 +1,4 @@
-"""The disk of a server is full, log and spool: outcomes of deliveries are held, bounded, and written later."""
+"""The disk of a server is full, log and spool: outcomes of deliveries are held, bounded, and written then."""
 
 from __future__ import annotations
 
