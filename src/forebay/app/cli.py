@@ -7,9 +7,11 @@ import side effects.
 
 import argparse
 import os
+import re
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from typing import Final, NoReturn
 
 from forebay import __version__
 from forebay.app.commands import (
@@ -42,6 +44,7 @@ from forebay.app.commands import (
 from forebay.app.commands.arguments import address, weight
 from forebay.app.commands.opened import declare_embedded, declare_store
 from forebay.app.configuring import declare_settings
+from forebay.app.configuring.faults import nearest
 from forebay.app.configuring.flags import OF_SERVER
 from forebay.model import ForebayError
 
@@ -407,22 +410,58 @@ COMMANDS: tuple[Command, ...] = (
 )
 
 
+_UNRECOGNIZED: Final = "unrecognized arguments: "
+_INVALID_CHOICE: Final = re.compile(r"invalid choice: '(.*?)' \(choose from (.*)\)")
+
+
 class _Parser(argparse.ArgumentParser):
     """Takes options anywhere: argparse alone gives up on `push QUEUE --raw FILE`, since FILE is optional."""
 
     _mixing = False
+    _given: Sequence[str] = ()
+
+    def error(self, message: str) -> NoReturn:
+        """Say what is wrong, and what was most likely meant, instead of everything that there is."""
+        self.exit(2, f"{self.prog}: {self._misspelt(message) or message}; see `{self.prog} --help`\n")
+
+    def _misspelt(self, message: str) -> str | None:
+        """The option or verb that isn't known. argparse stumbles over what comes after an unknown option."""
+        extra = message.removeprefix(_UNRECOGNIZED)
+        words = list(self._given) if extra == message else extra.split()
+        verb = _INVALID_CHOICE.search(message)
+        if verb and verb[1] in words:
+            del words[words.index(verb[1]) :]
+        known = self._option_string_actions
+        for word in (word.partition("=")[0] for word in words if word.startswith("--") and word != "--"):
+            if not any(option.startswith(word) for option in known):
+                return f"there is no option {word}{_meant(word, known)}"
+        return f"there is no {verb[1]!r} here{_meant(verb[1], _choices(verb[2]))}" if verb else None
 
     def parse_known_args(  # type: ignore[override]  # of the overloads, what argparse calls
         self, args: Sequence[str] | None = None, namespace: argparse.Namespace | None = None
     ) -> tuple[argparse.Namespace, list[str]]:
+        self._given = list(sys.argv[1:] if args is None else args)
         has_verbs = any(isinstance(action, argparse._SubParsersAction) for action in self._actions)  # noqa: SLF001 - argparse has no other way to ask
-        if self._mixing or has_verbs:
+        if self._mixing:
             return super().parse_known_args(args, namespace)
-        self._mixing = True  # parsing them mixed comes back here, twice
+        self._mixing = not has_verbs  # parsing them mixed comes back here, twice
+        parse = super().parse_known_args if has_verbs else self.parse_known_intermixed_args
         try:
-            return self.parse_known_intermixed_args(args, namespace)
+            found, extra = parse(args, namespace)
         finally:
             self._mixing = False
+        if extra:  # the parser that knows the options says what is wrong, not the one above it
+            self.error(_UNRECOGNIZED + " ".join(extra))
+        return found, extra
+
+
+def _choices(text: str) -> list[str]:
+    return [choice.strip(" '") for choice in text.split(",")]
+
+
+def _meant(word: str, known: Iterable[str]) -> str:
+    near = nearest(word, known)
+    return f"; did you mean {near}?" if near else ""
 
 
 def build_parser(known: Sequence[Command] = COMMANDS) -> argparse.ArgumentParser:

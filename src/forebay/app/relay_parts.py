@@ -17,6 +17,8 @@ from forebay.model import Misconfigured, SystemClock
 from forebay.relay.relay import Relay
 from forebay.relay.settings import RelaySettings
 from forebay.relay.target import MappedDestination
+from forebay.relay.tls import certificate_of
+from forebay.relay.tokens import tokens_of
 
 __all__ = ["open_relay"]
 
@@ -31,10 +33,12 @@ async def open_relay(config: RelayConfig) -> Relay:
     _warn_of_others(Path(queue.path), folders, queue)
     sends = asyncio.Semaphore(queue.global_send_limit)
     clock = SystemClock().now
+    # All files that may be bad are read before the first queue is opened: a refused start changes nothing.
+    destinations = [MappedDestination(HttpDestination(each), each.address.target) for each in settings]
+    certificate, tokens = certificate_of(config.relay), tokens_of(config.relay)
     deliveries: list[Delivery] = []
     try:
-        for each, folder in zip(settings, folders, strict=True):
-            destination = MappedDestination(HttpDestination(each), each.address.target)
+        for destination, folder in zip(destinations, folders, strict=True):
             kept = await open_send_queue(folder, queue, clock=clock)
             deliveries.append(Delivery(kept, destination, queue, sends=sends, clock=clock))
     except BaseException:
@@ -47,7 +51,7 @@ async def open_relay(config: RelayConfig) -> Relay:
         for delivery, folder in zip(deliveries, folders, strict=True)
         if is_kept
     ]
-    return Relay(config.relay, queue, deliveries, controls)
+    return Relay(config.relay, queue, deliveries, controls, certificate=certificate, tokens=tokens)
 
 
 def _destinations(config: RelayConfig, queue: SendQueueSettings) -> list[DestinationSettings]:

@@ -34,7 +34,7 @@ from forebay.disk import RealDisk
 from forebay.fastqueue.queue import FastQueue
 from forebay.fastqueue.record import Damage, Record
 from forebay.fastqueue.settings import FastQueueSettings
-from forebay.model import SystemClock
+from forebay.model import Misconfigured, SystemClock
 
 __all__ = ["DEAD", "FastBacking", "fast_settings", "folder_name", "open_send_queue", "read_dead_letters"]
 
@@ -124,7 +124,14 @@ async def open_send_queue(
 def _open_both(
     disk: RealDisk, settings: SendQueueSettings, limit: int | None, clock: Callable[[], int]
 ) -> tuple[Backing, DeadLetters, Sizes]:
-    disk.make_folder("")
+    try:
+        disk.make_folder("")
+    except OSError as error:
+        raise Misconfigured(
+            f"the folder {disk.folder} can't be made: {error.strerror}",
+            hint="name one that this user may write to: --data",
+            key="exporter.queue.path",
+        ) from error
     found = sizes(settings, memory_limit=limit, disk_bytes=disk.free_bytes() + _held_bytes(disk.folder))
     backing = _open(disk, settings, found, clock)
     try:

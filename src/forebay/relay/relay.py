@@ -11,7 +11,6 @@ import logging
 import socket
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from pathlib import Path
 from typing import Final
 
 import msgspec
@@ -29,7 +28,7 @@ from forebay.relay.intake import Intake
 from forebay.relay.protocol import Connection, Reply
 from forebay.relay.settings import RelaySettings
 from forebay.relay.status import status_of
-from forebay.relay.tls import certificate_of
+from forebay.relay.tls import Certificate
 from forebay.relay.tokens import Tokens
 
 __all__ = ["Relay"]
@@ -51,10 +50,13 @@ class Relay(Collector):
         queue: SendQueueSettings,
         deliveries: Sequence[Delivery],
         controls: Sequence[QueueControl] = (),
+        *,
+        certificate: Certificate | None = None,
+        tokens: Tokens | None = None,
     ) -> None:
         self.limits = settings.limits
-        self.tokens = None if settings.token_file is None else Tokens(Path(settings.token_file))
-        self.certificate = certificate_of(settings)
+        self.certificate = certificate
+        self.tokens = tokens
         self.pending_bytes = 0
         self.deliveries = deliveries
         self.requests: Counter[int] = Counter()

@@ -15,8 +15,9 @@ from typing import Final
 from forebay.deliver.values import Headers
 from forebay.file_watch import FileWatch
 from forebay.model import Misconfigured
+from forebay.relay.settings import RelaySettings
 
-__all__ = ["Tokens", "read_tokens"]
+__all__ = ["Tokens", "read_tokens", "tokens_of"]
 
 logger: Final = logging.getLogger("forebay.relay")
 _FILE_BYTES_MAX: Final = 64 << 10
@@ -53,6 +54,11 @@ class Tokens:
             logger.error("the tokens stay as they were: %s", error)  # noqa: TRY400 - no trace helps here
         else:
             logger.info("%d tokens are read from %s", len(self._digests), self._path)
+
+
+def tokens_of(settings: RelaySettings) -> Tokens | None:
+    """The tokens that the settings name; None where none is asked for. Misconfigured names a bad file."""
+    return None if settings.token_file is None else Tokens(Path(settings.token_file))
 
 
 def read_tokens(path: Path) -> list[bytes]:

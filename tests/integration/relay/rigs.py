@@ -19,6 +19,8 @@ from forebay.deliver.values import Outcome, Prepared, Request
 from forebay.model import SystemClock
 from forebay.relay.relay import Relay
 from forebay.relay.settings import RelayLimits, RelaySettings
+from forebay.relay.tls import certificate_of
+from forebay.relay.tokens import tokens_of
 from forebay.wire.port import listen
 
 
@@ -69,7 +71,9 @@ class RelayRig:
             )
             for backing, destination in zip(self.backings, self.destinations, strict=True)
         ]
-        self.relay = Relay(relay, settings, self.deliveries)
+        self.relay = Relay(
+            relay, settings, self.deliveries, certificate=certificate_of(relay), tokens=tokens_of(relay)
+        )
         self.port = 0
 
     @property

@@ -177,3 +177,10 @@ async def test_only_the_owner_may_use_the_socket_which_may_be_deep_in_folders(tm
     with pytest.raises(Unavailable, match="can't be asked"):
         await anext(ask_control(folder, job))
     await queue.close()
+
+
+async def test_an_id_that_no_letter_has_is_said(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    (tmp_path / "one" / "dead").mkdir(parents=True)
+    words = ["relay", "dead", "redrive", "5", "abc", "--data", str(tmp_path)]
+    assert await asyncio.to_thread(main, words) == 1
+    assert "there is no dead letter '5', 'abc'; see `forebay relay dead`" in capsys.readouterr().err

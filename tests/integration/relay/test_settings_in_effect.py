@@ -1,12 +1,17 @@
 """Settings of the queue do what they say, on a real disk and over restarts."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from forebay.app.relay_parts import open_relay
+from forebay.app.settings import ExporterSettings, RelayConfig
 from forebay.deliver.queue_settings import AdaptiveWorkerSettings, PipelineSettings, SendQueueSettings
 from forebay.deliver.storage import fast_settings
+from forebay.model import Misconfigured
+from forebay.relay.settings import RelaySettings
 from tests.chaos.relay_parts import Sink
 from tests.integration.relay.disk_rig import on_disk
 
@@ -99,3 +104,25 @@ def test_every_setting_of_the_disk_reaches_it() -> None:
     assert (made.format, made.durability, made.compression) == ("governor", "interval", "none")
     assert (made.inmemory_blocks, made.inmemory_bytes, made.chunk_size) == (3, 99, 1 << 13)
     assert (made.meta_sync_interval, made.stale_flush, made.write_buffer_size) == (7.0, 8.0, 2048)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "said"),
+    [
+        pytest.param({"path": "file/queue"}, "can't be made: Not a directory", id="folder"),
+        pytest.param({"tls_cert": "none.pem"}, "none.pem can't be read", id="certificate"),
+        pytest.param({"token_file": "tokens"}, "tokens can't be read", id="tokens"),
+        pytest.param({"ca_file": "file"}, "holds none in PEM format", id="authority"),
+    ],
+)
+async def test_a_refused_start_leaves_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str], said: str
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "file").touch()
+    path = wrong.pop("path", "queue")
+    relay = RelaySettings(to="http://a/ https://b/", **wrong)  # type: ignore[arg-type]  # paths are text
+    config = RelayConfig(relay=relay, exporter=ExporterSettings(queue=SendQueueSettings(path=path)))
+    with pytest.raises(Misconfigured, match=said):
+        await open_relay(config)
+    assert os.listdir() == ["file"]

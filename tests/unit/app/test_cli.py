@@ -71,3 +71,33 @@ def test_an_unknown_option_of_a_verb_is_a_usage_error(capsys: pytest.CaptureFixt
         main(["queues", "list", "--no-such-option"])
     assert exit_info.value.code == 2
     assert "--no-such-option" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (
+            "relay --to http://a --queue-full-behaviour block",
+            "no option --queue-full-behaviour; did you mean",
+        ),
+        (
+            "relay --queue-full-behaviour=block",
+            "did you mean --queue-full-behavior?; see `forebay relay --help`",
+        ),
+        ("relay stauts", "there is no 'stauts' here; did you mean status?"),
+        ("quues list --json", "there is no 'quues' here; did you mean queues?"),
+        ("relay plan --raet 5", "no option --raet; did you mean --rate?; see `forebay relay plan --help`"),
+        ("relay plan --rate x", "'x' is not a number of entries a second"),
+        ("fastqueue inspect", "required: DIR"),
+        ("version extra", "unrecognized arguments: extra"),
+    ],
+)
+def test_a_misspelt_word_is_said_with_the_nearest_and_without_all_the_others(
+    words: str, said: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        main(words.split())
+    error = capsys.readouterr().err
+    assert ended.value.code == 2
+    assert said in error
+    assert len(error.splitlines()) == 1

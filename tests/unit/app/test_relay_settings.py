@@ -55,6 +55,17 @@ exporter:
       max_workers: 0
 """
 
+DEFAULT_FLAGS = """
+-queue-enabled true -queue-type disk -queue-path ./queue -queue-max-size 10000 -queue-max-bytes 1Gi
+-queue-full-behavior drop_oldest -queue-always-queue true -queue-workers 0 -queue-inmemory-blocks 2048
+-queue-chunk-size 512Mi -queue-meta-sync 1s -queue-stale-flush 30s -queue-write-buffer-size 256Ki
+-queue-compression snappy -queue-retry-interval 5s -queue-max-retry-delay 5m -queue-backoff-enabled true
+-queue-backoff-multiplier 2.0 -queue-circuit-breaker-enabled true -queue-circuit-breaker-threshold 5
+-queue-circuit-breaker-reset-timeout 30s -queue-memory-percent 0.10 -memory-limit-ratio 0.85
+-queue-adaptive-enabled true -queue-target-utilization 0.85
+"""
+"""As the document of the original lists them, but for the type, which it gives as `memory|disk`."""
+
 GOVERNORS_FLAGS = {
     "--queue-enabled": ("enabled", "false", False),
     "--queue-type": ("type", "memory", "memory"),
@@ -104,6 +115,12 @@ def test_the_file_of_the_original_says_what_the_defaults_are(tmp_path: Path) -> 
     loaded = load(file=tmp_path / "governor.yaml", text=GOVERNORS_FILE)
     assert loaded == RelayConfig()
     assert loaded.exporter.queue.durability == "always"
+
+
+def test_the_flags_of_the_original_say_what_the_defaults_are() -> None:
+    listed = DEFAULT_FLAGS.split()
+    assert {"-" + word for word in listed[::2]} == set(GOVERNORS_FLAGS)
+    assert load(*("-" * word.startswith("-") + word for word in listed)) == RelayConfig()
 
 
 @pytest.mark.parametrize("flag", GOVERNORS_FLAGS)

@@ -15,6 +15,7 @@ from forebay.deliver.entry_data import decode_request, encode_request
 from forebay.deliver.failure import failed, of_status
 from forebay.deliver.queue_settings import (
     AdaptiveWorkerSettings,
+    BackoffSettings,
     BreakerSettings,
     PipelineSettings,
     SendQueueSettings,
@@ -223,6 +224,41 @@ async def test_an_open_breaker_leaves_the_queue_alone(mode: dict[str, Any]) -> N
         assert rig.delivery.admission.refused
 
 
+@pytest.mark.parametrize(
+    ("backoff", "pauses"),
+    [
+        pytest.param(BackoffSettings(multiplier=3.0), [0.001, 0.003, 0.009, 0.02, 0.02], id="grow"),
+        pytest.param(BackoffSettings(enabled=False), [0.001] * 5, id="stay"),
+    ],
+)
+async def test_pauses_grow_up_to_the_longest_unless_that_is_switched_off(
+    backoff: BackoffSettings, pauses: list[float]
+) -> None:
+    breaker = BreakerSettings(threshold=1_000)
+    async with a_delivery(
+        retry_interval=0.001, max_retry_delay=0.02, backoff=backoff, circuit_breaker=breaker, workers=1
+    ) as rig:
+        found: list[float] = []
+
+        def answer(_: Request) -> Outcome:
+            found.append(rig.delivery.counts.backoff_seconds)
+            return of_status(503) if len(found) <= len(pauses) else OK
+
+        rig.destination.answer = answer
+        await rig.push(b"x")
+        await rig.empty()
+    assert found[1:] == pytest.approx(pauses)
+
+
+async def test_a_breaker_that_is_switched_off_never_opens() -> None:
+    breaker = BreakerSettings(enabled=False, threshold=2, reset_timeout=3_600.0)
+    async with a_delivery(circuit_breaker=breaker, retry_interval=0.001, max_retry_delay=0.001) as rig:
+        rig.destination.answer = lambda _: of_status(503 if len(rig.bodies) <= 20 else 200)
+        await rig.push(b"x", b"y")
+        await rig.empty()
+        assert rig.delivery.admission.breaker.opened == rig.delivery.admission.refused == 0
+
+
 async def test_after_an_outage_everything_arrives() -> None:
     breaker = BreakerSettings(threshold=2, reset_timeout=0.01)
     async with a_delivery(circuit_breaker=breaker, retry_interval=0.001) as rig:
@@ -315,20 +351,24 @@ async def test_a_stop_at_its_deadline_gives_back_what_is_under_way(mode: dict[st
         assert rig.delivery.admission.in_flight == 0
 
 
+@pytest.mark.parametrize("least", [1, 4])
 async def test_adaptive_workers_grow_with_the_work_and_shrink_without(
-    monkeypatch: pytest.MonkeyPatch,
+    monkeypatch: pytest.MonkeyPatch, least: int
 ) -> None:
     monkeypatch.setattr(deliveries, "_SCALE_SECONDS", 0.001)
-    adaptive = AdaptiveWorkerSettings(enabled=True, min_workers=1, max_workers=9)
-    async with a_delivery(workers=1, adaptive_workers=adaptive) as rig:
+    adaptive = AdaptiveWorkerSettings(enabled=True, min_workers=least, max_workers=9)
+    async with a_delivery(workers=least, adaptive_workers=adaptive) as rig:
         rig.destination.hold = asyncio.Event()
         await rig.push(*(b"%d" % number for number in range(40)))
         await rig.destination.until(9)
         assert rig.delivery.workers == 9
         rig.destination.hold.set()
         await rig.empty()
-        while rig.delivery.workers > 1:
+        while rig.delivery.workers > least:
             await rig.queue._next_round()
+        for _ in range(5):
+            await rig.queue._next_round()
+        assert rig.delivery.workers == least
         assert rig.destination.most == 9
 
 

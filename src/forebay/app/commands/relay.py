@@ -15,7 +15,7 @@ from forebay.app.logs import set_up_logs
 from forebay.app.relay_settings import declare_relay_flags, load_relay
 from forebay.app.settings import RelayConfig
 from forebay.deliver.sizes import Plan, plan
-from forebay.model import Rejected, format_bytes, format_seconds, parse_bytes
+from forebay.model import Rejected, format_seconds, parse_bytes
 from forebay.relay.settings import check_exposure
 from forebay.wire.port import listen, raise_files_limit
 
@@ -127,8 +127,8 @@ def show_plan(arguments: argparse.Namespace) -> int:
 
 
 def _lines(found: Plan) -> Iterator[tuple[str, str]]:
-    yield "in memory", format_bytes(found.memory_bytes)
-    yield "on disk", format_bytes(found.disk_bytes)
+    yield "in memory", _size_text(found.memory_bytes)
+    yield "on disk", _size_text(found.disk_bytes)
     yield "entries that fit", f"{found.entries:,}"
     yield "entries that leave in a second", f"{found.drain_per_second:,.1f}"
     yield "a full queue is empty after", _span(found.drain_seconds)
@@ -139,6 +139,14 @@ def _lines(found: Plan) -> Iterator[tuple[str, str]]:
             "and is made up for after",
             "never: more comes than leaves" if caught is None else _span(caught),
         )
+
+
+def _size_text(size: int) -> str:
+    """A size as exact as it matters."""
+    for unit, factor in (("Ti", 1 << 40), ("Gi", 1 << 30), ("Mi", 1 << 20), ("Ki", 1 << 10)):
+        if size >= factor:
+            return f"{size / factor:.4g}{unit}"
+    return f"{size}B"
 
 
 def _span(seconds: float) -> str:

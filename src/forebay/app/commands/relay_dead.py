@@ -18,6 +18,7 @@ from forebay.app.commands.arguments import count
 from forebay.app.commands.asking import agreed, declare_asking
 from forebay.app.commands.meter import Meter, shown
 from forebay.app.commands.output import print_json, print_line, print_table, warn
+from forebay.app.configuring.faults import excerpt
 from forebay.app.relay_settings import load_relay
 from forebay.deliver.dead_letters import KeptLetter, LetterChoice
 from forebay.deliver.queue_settings import SendQueueSettings
@@ -209,6 +210,7 @@ async def _steps(
         await queue.close()
 
 
+_MISSING_SHOWN_MAX: Final = 10
 _DONE: Final[dict[Verb, str]] = {"redrive": "redriven", "purge": "purged"}
 
 
@@ -231,4 +233,8 @@ def _report(arguments: argparse.Namespace, job: LetterJob, found: _Found) -> int
         )
     for name, problem in found.problems.items():
         warn(f"{name}: {problem}")
-    return 1 if found.problems else 0
+    missing = sorted((job.choice.ids or frozenset()).difference(*found.ids.values()))
+    if missing and not found.problems:
+        named = ", ".join(map(excerpt, missing[:_MISSING_SHOWN_MAX]))
+        warn(f"there is no dead letter {named}; see `forebay relay dead`")
+    return 1 if found.problems or missing else 0

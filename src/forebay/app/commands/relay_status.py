@@ -8,7 +8,7 @@ from http.client import HTTPException
 from pathlib import Path
 from time import monotonic
 from typing import Final
-from urllib.error import HTTPError
+from urllib.error import HTTPError, URLError
 from urllib.request import HTTPSHandler, ProxyHandler, build_opener
 from urllib.request import Request as WebRequest
 
@@ -122,8 +122,16 @@ async def _ask(url: str, access: RelayAccess) -> list[DestinationStatus]:
             error.close()
             if error.code == HTTPStatus.UNAUTHORIZED:
                 hint = "name its tokens with --token-file"
-        text = f"no relay answers at {url}: {str(error) or type(error).__name__}"
+        text = f"no relay answers at {url}: {_said(error)}"
         raise Unavailable(text, hint=hint) from None
+
+
+def _said(error: Exception) -> str:
+    """The words of an error, without those of the library around them."""
+    inner = error.reason if isinstance(error, URLError) and not isinstance(error, HTTPError) else error
+    if isinstance(inner, OSError) and inner.strerror:
+        return inner.strerror
+    return str(inner) or type(error).__name__
 
 
 def _fetch(url: str, access: RelayAccess) -> bytes:
