@@ -1,6 +1,5 @@
 """Settings of the queue do what they say, on a real disk and over restarts."""
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,10 @@ from tests.chaos.relay_parts import Sink
 from tests.integration.relay.disk_rig import on_disk
 
 NAMES = [f"{number:04d}" for number in range(40)]
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
 
 
 def files(folder: Path) -> list[Path]:
@@ -125,4 +128,26 @@ async def test_a_refused_start_leaves_nothing(
     config = RelayConfig(relay=relay, exporter=ExporterSettings(queue=SendQueueSettings(path=path)))
     with pytest.raises(Misconfigured, match=said):
         await open_relay(config)
-    assert os.listdir() == ["file"]
+    assert names(tmp_path) == ["file"]
+
+
+async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
+    def value(name: str) -> float:
+        lines = rig.relay.metrics().splitlines()
+        (line,) = (line for line in lines if line.startswith(f"forebay_{name}{{"))
+        return float(line.rpartition(" ")[2])
+
+    small: dict[str, Any] = {
+        "chunk_size": 1 << 14,
+        "max_bytes": 1 << 20,
+        "compression": "none",
+        "inmemory_blocks": 4,
+    }
+    async with on_disk(tmp_path, "http://127.0.0.1:1/", durability="interval", **small) as rig:
+        assert set(await rig.push(*NAMES, *NAMES, *NAMES, *NAMES)) == {202}
+        assert value("fastqueue_disk_bytes") > 1 << 14
+        assert value("fastqueue_chunk_rotations") >= 1
+        assert value("fastqueue_meta_sync_total") >= 1
+        assert value("fastqueue_inmemory_flushes") >= 1
+        assert value("fastqueue_inmemory_blocks") <= 4
+        assert value("queue_disk_available_bytes") > 0

@@ -7,7 +7,9 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from forebay.deliver.failure import of_status
 from forebay.deliver.metrics import DeliveryMetrics
-from tests.unit.deliver.test_delivery import DeliveryRig, a_delivery
+from forebay.deliver.queue_settings import BreakerSettings
+from forebay.model import Full
+from tests.unit.deliver.test_delivery import SPLIT, DeliveryRig, a_delivery
 
 GAUGES = [
     "queue_size",
@@ -119,3 +121,46 @@ async def test_gauges_show_what_waits_and_what_is_under_way() -> None:
         assert found["metrics_governor_queue_sends_inflight", ""] == 1
         assert found["metrics_governor_queue_workers_active", ""] == 1
         assert found["metrics_governor_queue_oldest_age_seconds", ""] == 60
+
+
+async def test_what_is_dropped_is_told_by_its_reason_and_loss_apart() -> None:
+    async with a_delivery(start=False, max_size=3, max_bytes=10_000) as rig:
+        await rig.push(*(b"%d" % number for number in range(5)))
+        found = samples(rig)
+        assert found["forebay_queue_dropped_total", "oldest"] == 2
+        assert found["forebay_export_data_loss_total", ""] == 2
+        assert (found["forebay_queue_max_size", ""], found["forebay_queue_max_bytes", ""]) == (3, 10_000)
+        assert found["forebay_queue_bytes", ""] == rig.queue.room.bytes_held > 0
+    async with a_delivery(start=False, max_size=3, full_behavior="drop_newest") as rig:
+        await rig.push(b"0", b"1", b"2")
+        with pytest.raises(Full):
+            await rig.push(b"3")
+        found = samples(rig)
+        assert found["forebay_queue_dropped_total", "newest"] == 1
+        assert found["forebay_export_data_loss_total", ""] == 0
+
+
+async def test_an_open_breaker_is_counted_with_what_it_holds_up() -> None:
+    breaker = BreakerSettings(threshold=2, reset_timeout=3_600.0)
+    async with a_delivery(circuit_breaker=breaker, retry_interval=0.5, workers=1) as rig:
+        rig.destination.answer = lambda _: of_status(503)
+        await rig.push(b"a", b"b", b"c")
+        while not rig.delivery.admission.refused:
+            await rig.queue._next_round()
+        found = samples(rig)
+        assert found["forebay_circuit_breaker_state", "open"] == 1
+        assert found["forebay_circuit_breaker_open_total", ""] == 1
+        assert found["forebay_circuit_breaker_rejected_total", ""] >= 1
+        assert found["forebay_queue_backoff_seconds", ""] == 0.5
+
+
+async def test_the_pipeline_shows_its_senders() -> None:
+    async with a_delivery(pipeline_split=SPLIT, max_concurrent_sends=1) as rig:
+        rig.destination.hold = asyncio.Event()
+        await rig.push(*(b"x" for _ in range(9)))
+        await rig.destination.until(3)
+        found = samples(rig)
+        assert found["forebay_queue_senders_active", ""] == 3
+        assert found["forebay_queue_workers_total", ""] == rig.delivery.workers
+        assert found["forebay_queue_preparers_active", ""] == rig.delivery.preparers.busy
+        rig.destination.hold.set()
