@@ -3,12 +3,13 @@
 import os
 import warnings
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 
-from tests.servers import PostgresServer, absent
+from tests.servers import ForebayServer, PostgresServer, absent
 from tests.spark.queues import Shelf, shelf_at
 from tests.spark.shops import Shop
 from tests.spark.sinks import Target
@@ -96,10 +97,13 @@ def shop(spark: "SparkSession", tmp_path: Path) -> Iterator[Shop]:
 
 @pytest.fixture(params=["sqlite", "postgres"])
 def any_shop(request: pytest.FixtureRequest, spark: "SparkSession", tmp_path: Path) -> Iterator[Shop]:
-    """Give flows on a log of either kind."""
-    url = f"sqlite:///{tmp_path / 'shop.db'}"
-    if request.param == "postgres":
-        url = request.getfixturevalue("postgres_dsn")
-    opened = Shop(spark, tmp_path, url)
-    yield opened
-    opened.face.close()
+    """Give flows on a log of either kind; by the address of a server only where a test asks for it."""
+    with ExitStack() as stack:
+        url = f"sqlite:///{tmp_path / 'shop.db'}"
+        if request.param == "postgres":
+            url = request.getfixturevalue("postgres_dsn")
+        elif request.param == "server":
+            url = stack.enter_context(ForebayServer()).url
+        opened = Shop(spark, tmp_path, url)
+        stack.callback(opened.face.close)
+        yield opened

@@ -8,7 +8,7 @@ import signal
 import subprocess
 from collections import defaultdict
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
@@ -23,10 +23,12 @@ from forebay.model import Message
 from forebay.spark.flows.spec import parse_flows
 from forebay.store.seam import Store
 from tests.integration.work.steps import until
+from tests.servers import ForebayServer
 from tests.servers.destination import DestinationServer, Received, answer, answers
 from tests.servers.process import free_port
 from tests.spark.shops import FUNCTIONS, Shop, killed_after_publishing, orders
 from tests.spark.test_flows_program import FOREBAY, environment, family
+from tests.spark.test_flows_program import forebay as forebay_command
 
 ROWS = 600
 LONG_SECONDS = 200.0
@@ -131,6 +133,7 @@ async def _settled(store: Store) -> None:
             await asyncio.sleep(0)
 
 
+@pytest.mark.parametrize("any_shop", ["sqlite", "postgres", "server"], indirect=True)
 async def test_a_batch_that_is_repeated_is_sent_once_under_the_same_ids(any_shop: Shop) -> None:
     """The runner dies between publishing and telling the group; then the checkpoint is gone."""
     shop = any_shop
@@ -157,3 +160,35 @@ async def test_a_batch_that_is_repeated_is_sent_once_under_the_same_ids(any_shop
     assert len(set(sent)) == 5
     assert {order for order, _ in sent} == {1, 2, 3, 4, 5}
     assert [letter.message().payload for letter in shop.dead("orders", "tell")] == [b"bad"]
+
+
+async def test_a_pipeline_reaches_its_queues_and_destination_by_way_of_a_server(tmp_path: Path) -> None:
+    """A machine for Spark has no way to the database: `--store http://…` and a key are all that it knows."""
+    moody = Moody()
+    async with DestinationServer(moody) as destination:
+        (tmp_path / "flows.yaml").write_text(FLOWS % (FUNCTIONS, destination.url))
+        given = ["--name", "spark", "--scope", "admin", "--keys", "keys.json", "--json"]
+        made = await asyncio.to_thread(forebay_command, tmp_path, "keys", "create", *given)
+        key = json.loads(made.stdout)["key"]
+        with ForebayServer(flags=["--keys", str(tmp_path / "keys.json")]) as server:
+            async with forebay.open(server.url, key=key) as store:
+                await store.create_queue("orders")
+                await store.put_task("orders", *orders(ROWS))
+                command = [*FOREBAY, "pipeline", "run", "flows.yaml", "--store", server.url]
+                running = await asyncio.create_subprocess_exec(
+                    *command,
+                    cwd=tmp_path,
+                    env={**environment(), "FOREBAY_KEY": key},
+                    start_new_session=True,  # Java is in it, too
+                )
+                try:
+                    await until(lambda: len(moody.taken) > ROWS // 20, "some arrive", LONG_SECONDS)
+                    moody.is_well = True
+                    await _settled(store)
+                    running.terminate()
+                    assert await asyncio.wait_for(running.wait(), 60) == 0
+                finally:
+                    with suppress(ProcessLookupError):
+                        os.killpg(running.pid, signal.SIGKILL)
+    assert {len(ids) for ids in moody.taken.values()} == {1}
+    assert len(moody.taken) == ROWS

@@ -43,13 +43,15 @@ class Delays:
 
     def note(self, id: int, group: str, seconds: float, last: int | None = None) -> None:
         """A message of a group comes back after a while; with it those up to `last`, which were behind it."""
-        self._due.pop((id, group), None)
-        self._late.discard((id, group))
+        self.forget(id, group)
         self._due[id, group] = self._elapsed() + seconds, id if last is None else last
         if len(self._due) > DELAYS_MAX:
-            oldest = next(iter(self._due))
-            del self._due[oldest]
-            self._late.discard(oldest)
+            self.forget(*next(iter(self._due)))
+
+    def forget(self, id: int, group: str) -> None:
+        """A message of a group comes at a time that a caller gave."""
+        self._due.pop((id, group), None)
+        self._late.discard((id, group))
 
     async def tick(self) -> None:
         """Look at the clock, and bring forward what should be here by now. Called every few seconds."""
@@ -65,8 +67,8 @@ class Delays:
                 await self._bring(*key, last)  # where that fails it is tried again
             elif due + KEPT_SECONDS > now:
                 continue
-            self._late.discard(key)
-            self._due.pop(key, None)
+            if self._due.get(key) == (due, last):  # it may have come back anew meanwhile
+                self.forget(*key)
 
     async def _bring(self, id: int, group: str, last: int) -> None:
         try:

@@ -548,7 +548,8 @@ class LogStore:
         for number, mine in ballot.verdicts.items():
             window = self._by_group.get(number) or await self._window_of(number, next(iter(mine)))
             told.add(await window.settle(mine))
-            self._note_delays(window, retry, release)
+            if retry or release:
+                self._note_delays(window, retry, release)
         raise_for_lost(told.lost, told.where)
         return told.where
 
@@ -1036,17 +1037,19 @@ class LogStore:
 
     def _note_delays(self, window: Window, retry: Iterable[Retry], release: Iterable[Task | Ticket]) -> None:
         """Remember what has come back, but for times that the caller gave."""
-        now = self._clock.now()
-        back = [
-            (item.task, item.delay_seconds or 0.0)
-            for item in retry
-            if item.delay_seconds is not None or item.next_start_time <= now
-        ]
+        now, back = self._clock.now(), list[tuple[Task | Ticket, float | None]]()
+        for item in retry:
+            is_time = item.delay_seconds is None and item.next_start_time > now
+            back.append((item.task, None if is_time else item.delay_seconds or 0.0))
         # In an unordered queue what is released isn't told to the log.
         back += [(task, 0.0) for task in release if task.lease.partition is not None]
         for task, seconds in back:
             lease = task.lease
-            if lease.group == window.group.number:
+            if lease.group != window.group.number:
+                continue
+            if seconds is None:
+                self._delays.forget(task.id, window.group.name)
+            else:
                 last = None if lease.partition is None else lease.first + lease.count - 1
                 self._delays.note(task.id, window.group.name, seconds, last)
 

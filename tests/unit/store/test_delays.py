@@ -118,3 +118,27 @@ async def test_what_is_remembered_is_bounded_and_a_step_is_said(
     assert "set back by 60 seconds; 3 messages" in caplog.text
     await steady.passes(10)
     assert [id for id, _ in steady.brought] == [2, 3, 4]
+
+
+async def test_what_comes_back_anew_while_it_is_brought_is_remembered() -> None:
+    steady = Steady()
+
+    async def hasten(id: int, group: str) -> bool:
+        steady.brought.append((id, group))
+        steady.delays.note(id, group, 10.0)
+        return True
+
+    steady.delays = Delays(steady.clock, lambda: steady.seconds, hasten)
+    steady.delays.note(1, "a", 0.0)
+    await steady.is_set(-60)
+    await steady.is_set(-60)
+    await steady.passes(10)
+    assert steady.brought == [(1, "a"), (1, "a")]
+
+
+async def test_a_time_that_a_caller_gives_ends_what_was_remembered() -> None:
+    steady = Steady()
+    steady.delays.note(1, "a", 0.0)
+    steady.delays.forget(1, "a")
+    await steady.is_set(-60)
+    assert steady.brought == []
