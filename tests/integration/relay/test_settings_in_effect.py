@@ -1,15 +1,16 @@
 """Settings of the queue do what they say, on a real disk and over restarts."""
 
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pytest
 
 from forebay.app.relay_parts import open_relay
 from forebay.app.settings import ExporterSettings, RelayConfig
+from forebay.deliver import storage
 from forebay.deliver.queue_settings import AdaptiveWorkerSettings, PipelineSettings, SendQueueSettings
 from forebay.deliver.storage import fast_settings
-from forebay.model import Misconfigured
+from forebay.model import Misconfigured, SystemClock
 from forebay.relay.settings import RelaySettings
 from tests.chaos.relay_parts import Sink
 from tests.integration.relay.disk_rig import on_disk
@@ -151,3 +152,22 @@ async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
         assert value("fastqueue_inmemory_flushes") >= 1
         assert value("fastqueue_inmemory_blocks") <= 4
         assert value("queue_disk_available_bytes") > 0
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+async def test_the_containers_limit_holds_for_the_queue_that_is_opened(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: Literal["disk", "memory"]
+) -> None:
+    monkeypatch.setattr(storage, "memory_limit", lambda: 100_000_000)
+    given = SendQueueSettings(type=kind, durability="memory", compression="none")
+    queue = await storage.open_send_queue(tmp_path / "a", given.resolve(), clock=SystemClock().now)
+    try:
+        for _ in range(40):
+            await queue.push(bytes(500_000))
+        if kind == "memory":
+            assert queue.room.bytes_held <= queue.room.bytes_max == 8_500_000
+        else:
+            assert queue.room.bytes_held == 20_000_000
+            assert queue.backing_counts().memory_blocks <= 17
+    finally:
+        await queue.close()
