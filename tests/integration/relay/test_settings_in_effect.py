@@ -11,6 +11,7 @@ from forebay.deliver import storage
 from forebay.deliver.queue_settings import AdaptiveWorkerSettings, PipelineSettings, SendQueueSettings
 from forebay.deliver.storage import fast_settings
 from forebay.model import Misconfigured, SystemClock
+from forebay.observe.metrics_page import MetricsPage
 from forebay.relay.settings import RelaySettings
 from tests.chaos.relay_parts import Sink
 from tests.integration.relay.disk_rig import on_disk
@@ -134,8 +135,8 @@ async def test_a_refused_start_leaves_nothing(
 
 async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
     def value(name: str) -> float:
-        lines = rig.relay.metrics().splitlines()
-        (line,) = (line for line in lines if line.startswith(f"forebay_{name}{{"))
+        lines = MetricsPage(rig.relay).text(open_metrics=False).splitlines()
+        (line,) = (line for line in lines if line.startswith(f"forebay_relay_{name}{{"))
         return float(line.rpartition(" ")[2])
 
     small: dict[str, Any] = {
@@ -147,9 +148,9 @@ async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
     async with on_disk(tmp_path, "http://127.0.0.1:1/", durability="interval", **small) as rig:
         assert set(await rig.push(*NAMES, *NAMES, *NAMES, *NAMES)) == {202}
         assert value("fastqueue_disk_bytes") > 1 << 14
-        assert value("fastqueue_chunk_rotations") >= 1
+        assert value("fastqueue_chunk_rotations_total") >= 1
         assert value("fastqueue_meta_sync_total") >= 1
-        assert value("fastqueue_inmemory_flushes") >= 1
+        assert value("fastqueue_inmemory_flushes_total") >= 1
         assert value("fastqueue_inmemory_blocks") <= 4
         assert value("queue_disk_available_bytes") > 0
 

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import pytest
 from prometheus_client import generate_latest
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -127,17 +128,20 @@ async def test_what_is_dropped_is_told_by_its_reason_and_loss_apart() -> None:
     async with a_delivery(start=False, max_size=3, max_bytes=10_000) as rig:
         await rig.push(*(b"%d" % number for number in range(5)))
         found = samples(rig)
-        assert found["forebay_queue_dropped_total", "oldest"] == 2
-        assert found["forebay_export_data_loss_total", ""] == 2
-        assert (found["forebay_queue_max_size", ""], found["forebay_queue_max_bytes", ""]) == (3, 10_000)
-        assert found["forebay_queue_bytes", ""] == rig.queue.room.bytes_held > 0
+        assert found["forebay_relay_queue_dropped_total", "oldest"] == 2
+        assert found["forebay_relay_export_data_loss_total", ""] == 2
+        assert (found["forebay_relay_queue_max_size", ""], found["forebay_relay_queue_max_bytes", ""]) == (
+            3,
+            10_000,
+        )
+        assert found["forebay_relay_queue_bytes", ""] == rig.queue.room.bytes_held > 0
     async with a_delivery(start=False, max_size=3, full_behavior="drop_newest") as rig:
         await rig.push(b"0", b"1", b"2")
         with pytest.raises(Full):
             await rig.push(b"3")
         found = samples(rig)
-        assert found["forebay_queue_dropped_total", "newest"] == 1
-        assert found["forebay_export_data_loss_total", ""] == 0
+        assert found["forebay_relay_queue_dropped_total", "newest"] == 1
+        assert found["forebay_relay_export_data_loss_total", ""] == 0
 
 
 async def test_an_open_breaker_is_counted_with_what_it_holds_up() -> None:
@@ -148,10 +152,10 @@ async def test_an_open_breaker_is_counted_with_what_it_holds_up() -> None:
         while not rig.delivery.admission.refused:
             await rig.queue._next_round()
         found = samples(rig)
-        assert found["forebay_circuit_breaker_state", "open"] == 1
-        assert found["forebay_circuit_breaker_open_total", ""] == 1
-        assert found["forebay_circuit_breaker_rejected_total", ""] >= 1
-        assert found["forebay_queue_backoff_seconds", ""] == 0.5
+        assert found["forebay_relay_circuit_breaker_state", "open"] == 1
+        assert found["forebay_relay_circuit_breaker_open_total", ""] == 1
+        assert found["forebay_relay_circuit_breaker_rejected_total", ""] >= 1
+        assert found["forebay_relay_queue_backoff_seconds", ""] == 0.5
 
 
 async def test_the_pipeline_shows_its_senders() -> None:
@@ -160,7 +164,7 @@ async def test_the_pipeline_shows_its_senders() -> None:
         await rig.push(*(b"x" for _ in range(9)))
         await rig.destination.until(3)
         found = samples(rig)
-        assert found["forebay_queue_senders_active", ""] == 3
-        assert found["forebay_queue_workers_total", ""] == rig.delivery.workers
-        assert found["forebay_queue_preparers_active", ""] == rig.delivery.preparers.busy
+        assert found["forebay_relay_queue_senders_active", ""] == 3
+        assert found["forebay_relay_queue_workers", ""] == rig.delivery.workers
+        assert found["forebay_relay_queue_preparers_active", ""] == rig.delivery.preparers.busy
         rig.destination.hold.set()
