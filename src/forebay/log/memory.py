@@ -70,10 +70,12 @@ from forebay.log.values import (
     Letter,
     Mark,
     OpenClaim,
+    OpenRun,
     Outcome,
     Outlook,
     Owner,
     Position,
+    Progress,
     Queue,
     QueueSettings,
     QueueStats,
@@ -930,6 +932,33 @@ class MemoryLog:
             for outcome in self._group(group).outcomes
             if found and found[0].first <= min(first, outcome.first) and outcome.first <= found[0].last
         ][:limit]
+
+    async def progress(self, group: Group) -> Progress:
+        held, state = self._live(group.queue), self._group(group)
+        ordered = held.queue.settings.ordered
+        claims = sorted(
+            (c for c in self._claims.values() if c.group == group.number), key=lambda c: (c.first, c.token)
+        )
+        return Progress(
+            at=self._clock.now(),
+            group=state.group,
+            earlier=state.earlier,
+            purged=state.purged,
+            next=held.next,
+            floor=held.floor,
+            position=state.group.start if ordered else state.position,
+            lanes={name: sequence_of(at) for name, at in state.lanes.items()} if ordered else {},
+            open=[
+                OpenRun(
+                    c.token, c.first, c.count, c.done, c.handed, c.owner is not None, c.due_at, c.start_time,
+                    c.attempts,
+                )
+                for c in claims
+            ],
+            dead=[
+                (i, kept.letter.died_at) for i, kept in sorted(state.letters.items()) if kept.state == "dead"
+            ],
+        )  # fmt: skip
 
     async def find(self, message_id: int) -> Found:
         held = self._live(queue_of(message_id))

@@ -40,6 +40,7 @@ from forebay.log.values import (
     Outcome,
     Outlook,
     Owner,
+    Progress,
     Queue,
     Receipt,
     Record,
@@ -351,6 +352,13 @@ class Log(Protocol):
 
     async def outcomes(self, group: Group, first: int, *, limit: int = 100) -> list[Outcome]:
         """The outcome log's entries on the block that holds message id `first`, oldest first."""
+        ...
+
+    async def progress(self, group: Group) -> Progress:
+        """How far a group has come: by it and the outcome log, what became of each message is known.
+
+        Costs by the group's open claims, dead letters and lanes; reads no block.
+        """
         ...
 
     async def find(self, message_id: int) -> Found:

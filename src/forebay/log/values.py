@@ -542,6 +542,48 @@ class OpenClaim(msgspec.Struct, frozen=True):
     """Whether it is out with a worker, as far as the owner has said."""
 
 
+class OpenRun(msgspec.Struct, frozen=True, array_like=True):
+    """An open claim without its block: messages that a group has claimed and not all finished."""
+
+    token: int
+    first: int
+    count: int
+    done: bytes
+    handed: bytes
+    is_held: bool
+    """Whether an owner has it; otherwise it is deferred, or was given back."""
+    due_at: int
+    start_time: int
+    attempts: int
+
+
+class Progress(msgspec.Struct, frozen=True, kw_only=True):
+    """How far a group has come, at one moment.
+
+    Of the messages that are kept, those from its position on are not claimed; those in `open` are claimed and
+    not finished, but for what is `done`; those in `dead` are dead letters; all others are finished.
+    """
+
+    at: int
+    group: Group
+    earlier: int
+    """How many messages were accepted before the group began where it last began."""
+    purged: int
+    """As in `GroupStats`."""
+    next: int
+    """The sequence number that the next message of the queue will get."""
+    floor: int
+    """The oldest sequence number that is still kept."""
+    position: int
+    """The first sequence number that is not claimed; of an ordered queue, in partitions without a lane."""
+    lanes: Mapping[str, int]
+    """The same of the partitions of an ordered queue of which something was claimed."""
+    open: Sequence[OpenRun]
+    """By first message."""
+    dead: Sequence[tuple[int, int]]
+    """Dead letters by message id, each with the time when it died."""
+
+
 class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """Where a message is for one group, as the log knows it."""
 

@@ -28,7 +28,7 @@ _VERBS: Final = (
     "commit",
     "claim", "mark", "due", "heartbeat", "reclaim", "recall", "holding", "seize", "owners", "retire",
     "stamp", "outlook",
-    "read", "spans", "dead_letters", "outcomes", "find", "locate", "records", "scan", "quarantined",
+    "read", "spans", "dead_letters", "outcomes", "progress", "find", "locate", "records", "scan", "quarantined",
     "flows", "lanes", "lane_count", "stats",
     "redrive", "purge", "restore",
     "stage", "publish",
@@ -36,12 +36,12 @@ _VERBS: Final = (
 )  # fmt: skip
 _LONG: Final = frozenset(
     {"delete_queue", "delete_group", "seek", "advance", "flows", "lanes", "lane_count", "stats"}
-    | {"stage", "publish", "sweep", "trim"}
+    | {"progress", "stage", "publish", "sweep", "trim"}
 )
 _REPEATABLE: Final = frozenset(
     {"create_queue", "configure_queue", "queue", "queues", "create_group", "groups", "advance", "heartbeat"}
     | {"recall", "holding", "owners", "stamp", "outlook", "read", "spans", "dead_letters", "outcomes"}
-    | {"find", "locate"}
+    | {"find", "locate", "progress"}
     | {"records", "scan", "quarantined", "flows", "lanes", "lane_count", "stats", "stage", "trim"}
     | {"inbox_rejected"}
 )

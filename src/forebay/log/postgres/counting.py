@@ -5,9 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from forebay.log.claiming import unknown_group
 from forebay.log.delays import DelayedBlocks, count_delayed
-from forebay.log.postgres.rows import group_stats_of_row, queue_of_row
-from forebay.log.values import GroupStats, QueueStats, Stats
+from forebay.log.postgres.rows import group_of_row, group_stats_of_row, queue_of_row
+from forebay.log.postgres.writing import from_bits
+from forebay.log.values import Group, GroupStats, OpenRun, Progress, QueueStats, Stats
+from forebay.model import sequence_of
 
 if TYPE_CHECKING:
     from forebay.log.postgres.database import Connection, Database
@@ -21,6 +24,33 @@ async def delayed_of(
     for group, *columns in await connection.fetch(sql["delayed_stats"], now, queues, every):
         found.setdefault(group, []).append(DelayedBlocks(*columns))
     return found
+
+
+async def progress(database: Database, sql: Mapping[str, str], now: int | None, group: Group) -> Progress:
+    """How far a group has come, in one snapshot."""
+    async with database.transaction(isolation="repeatable_read", readonly=True) as connection:
+        row = await connection.fetchrow(sql["progress_group"], group.number)
+        if row is None:
+            raise unknown_group(group)
+        at = now or await connection.fetchval(sql["now"])
+        lanes = await connection.fetch(sql["progress_lanes"], group.number) if row["ordered"] else ()
+        claims = await connection.fetch(sql["progress_claims"], group.number)
+        dead = await connection.fetch(sql["progress_dead"], group.number)
+    return Progress(
+        at=at,
+        group=group_of_row(row),
+        earlier=row["earlier"],
+        purged=row["purged"],
+        next=row["next"],
+        floor=row["floor"],
+        position=row["start"] if row["ordered"] else row["position"],
+        lanes={name: sequence_of(position) for name, position in lanes},
+        open=[
+            OpenRun(token, first, count, from_bits(done), from_bits(handed), *rest)
+            for token, first, count, done, handed, *rest in claims
+        ],
+        dead=[(message_id, died_at) for message_id, died_at in dead],
+    )
 
 
 async def stats(

@@ -37,7 +37,7 @@ from forebay.log.intake import Intake
 from forebay.log.marking import Marking
 from forebay.log.postgres import records as recording
 from forebay.log.postgres import staging
-from forebay.log.postgres.counting import stats
+from forebay.log.postgres.counting import progress, stats
 from forebay.log.postgres.database import PACKAGE, Database
 from forebay.log.postgres.durability import Disk
 from forebay.log.postgres.finding import find
@@ -84,6 +84,7 @@ from forebay.log.values import (
     Outlook,
     Owner,
     Position,
+    Progress,
     Queue,
     QueueSettings,
     Receipt,
@@ -585,6 +586,9 @@ class PostgresLog:
             StoredBlock(first, count, block_id.bytes, appended_at, partition, body)
             for first, count, block_id, appended_at, partition, body in rows
         ]
+
+    async def progress(self, group: Group) -> Progress:
+        return await progress(self._database, SQL, self._now(), group)
 
     async def flows(self, group: Group) -> list[FlowCount]:
         return await flows(self._database, SQL, group, self._now(), self._flows)

@@ -576,6 +576,27 @@ WHERE grp = ANY ($1::int[]) AND first BETWEEN $2 AND $3 AND first + count > $3
 SELECT grp, died_at, reason, attempts, body, state, changed_at FROM forebay.dead_letter
 WHERE grp = ANY ($1::int[]) AND message_id = $2
 
+-- name: progress_group
+SELECT g.number, g.queue, g.name, g.start, g.sought, g.earlier, t.purged, h.next, q.floor, q.ordered, c.position
+FROM forebay.consumer_group AS g JOIN forebay.queue AS q ON q.number = g.queue AND NOT q.deleted, LATERAL (
+    SELECT position FROM forebay.cursor WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS c, LATERAL (
+    SELECT purged FROM forebay.tally WHERE grp = g.number ORDER BY turn DESC LIMIT 1
+) AS t, LATERAL (
+    SELECT next FROM forebay.head WHERE queue = q.number ORDER BY next DESC LIMIT 1
+) AS h
+WHERE g.number = $1
+
+-- name: progress_lanes
+SELECT partition, position FROM forebay.lane WHERE grp = $1
+
+-- name: progress_claims
+SELECT token, first, count, done, handed, owner IS NOT NULL, due_at, start_time, attempts
+FROM forebay.claim WHERE grp = $1 ORDER BY first, token
+
+-- name: progress_dead
+SELECT message_id, died_at FROM forebay.dead_letter WHERE grp = $1 AND state = 'dead' ORDER BY message_id
+
 -- name: outcomes_at
 -- Those on claims that hold a message, newest first. The block may have been dropped: of a group's blocks
 -- that have outcomes, it is the first that ends at or after the message, if any.

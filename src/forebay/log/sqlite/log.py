@@ -61,6 +61,7 @@ from forebay.log.values import (
     Outlook,
     Owner,
     Position,
+    Progress,
     Queue,
     Receipt,
     Record,
@@ -397,6 +398,9 @@ class SqliteLog:
             self._flows.keep(group.number, known)
             if counts is not None:
                 return counts
+
+    async def progress(self, group: Group) -> Progress:
+        return await self._read(lambda tx: reading.progress(tx, group, self._clock.now()))
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
         check_lanes(limit)

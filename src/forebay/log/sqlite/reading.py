@@ -15,7 +15,7 @@ from forebay.log.sqlite.catalogue import (
     live_queue,
     start_id,
 )
-from forebay.log.sqlite.connection import Transaction
+from forebay.log.sqlite.connection import Row, Transaction
 from forebay.log.sqlite.handing import stored
 from forebay.log.values import (
     DeadLetter,
@@ -23,7 +23,9 @@ from forebay.log.values import (
     Group,
     GroupStats,
     LaneStats,
+    OpenRun,
     Outcome,
+    Progress,
     Queue,
     QueueStats,
     Room,
@@ -69,6 +71,33 @@ def outcomes(tx: Transaction, group: Group, first: int, limit: int) -> list[Outc
     if not held.floor_id <= last <= end_id(group.queue) or first <= last - count:
         return []
     return [decode_outcome(*row) for row in tx.rows("outcomes", group.number, last, limit)]
+
+
+def progress(tx: Transaction, group: Group, now: int) -> Progress:
+    """Return how far a group has come."""
+    held, state = live_queue(tx, group.queue), live_group(tx, group)
+    ordered, number = held.queue.settings.ordered, group.number
+    counts = tx.row("progress_counts", number)
+    assert counts is not None, "a group that was there a moment ago"
+    lanes = tx.rows("progress_lanes", number) if ordered else ()
+    return Progress(
+        at=now,
+        group=state.group,
+        earlier=counts[0],
+        purged=counts[1],
+        next=held.next,
+        floor=held.floor,
+        position=state.group.start if ordered else state.position,
+        lanes={name: sequence_of(position) for name, position in lanes},
+        open=[_open_run(row) for row in tx.rows("progress_claims", number)],
+        dead=[(message_id, died_at) for message_id, died_at in tx.rows("progress_dead", number)],
+    )
+
+
+def _open_run(row: Row) -> OpenRun:
+    token, first, count, done, handed, is_held, *rest = row
+    nothing = bitmap.empty(count)
+    return OpenRun(token, first, count, done or nothing, handed or nothing, bool(is_held), *rest)
 
 
 def quarantined(tx: Transaction, queue: Queue) -> list[StoredBlock]:

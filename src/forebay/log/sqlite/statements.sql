@@ -572,6 +572,19 @@ VALUES (
     ?3, ?4, ?5, ?6
 )
 
+-- name: progress_counts
+SELECT earlier, purged FROM consumer_group WHERE number = ?1
+
+-- name: progress_lanes
+SELECT partition, position FROM lane WHERE group_number = ?1
+
+-- name: progress_claims
+SELECT token, first, count, done, handed, owner IS NOT NULL, due_at, start_time, attempts
+FROM claim WHERE group_number = ?1 ORDER BY first, token
+
+-- name: progress_dead
+SELECT message_id, died_at FROM dead_letter WHERE group_number = ?1 AND state = 'dead' ORDER BY message_id
+
 -- name: outcomes
 SELECT first, at, count, body FROM outcome
 WHERE group_number = ?1 AND block_last = ?2 ORDER BY number LIMIT ?3

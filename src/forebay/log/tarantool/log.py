@@ -59,6 +59,7 @@ from forebay.log.tarantool.rows import (
     letter_of_row,
     message_id,
     outcome_of_row,
+    progress_of_row,
     quarantined_of_row,
     queue_of_row,
     raw,
@@ -84,6 +85,7 @@ from forebay.log.values import (
     Outlook,
     Owner,
     Position,
+    Progress,
     Queue,
     QueueSettings,
     QueueStats,
@@ -467,6 +469,9 @@ class TarantoolLog:
         place = sequence_of(first) if queue_of(first) == group.queue else SEQUENCE_MAX
         rows = await self._of(group, "outcomes", group.number, place, limit)
         return [outcome_of_row(group, row) for row in rows]
+
+    async def progress(self, group: Group) -> Progress:
+        return progress_of_row(await self._of(group, "progress", group.number, self._now()))
 
     async def find(self, message_id: int) -> Found:
         number = queue_of(message_id)

@@ -17,7 +17,9 @@ from forebay.log.values import (
     Kept,
     Letter,
     OpenClaim,
+    OpenRun,
     Outcome,
+    Progress,
     Queue,
     QueueSettings,
     Standing,
@@ -101,6 +103,32 @@ def outcome_of_row(group: Group, row: Row) -> Outcome:
     """An entry of the outcome log."""
     _, _, _, at, first, count, body = row
     return decode_outcome(message_id(group.queue, first), at, count, raw(body))
+
+
+def progress_of_row(row: Row) -> Progress:
+    """How far a group has come."""
+    at, group_row, upcoming, floor, ordered, lanes, claims, dead = row
+    group = group_of_row(group_row)
+    _, _, _, start, position, _, earlier, _, _, _, _, purged, _, _ = group_row
+    return Progress(
+        at=at,
+        group=group,
+        earlier=earlier,
+        purged=purged,
+        next=upcoming,
+        floor=floor,
+        position=start if ordered else position,
+        lanes={text_of(name): place for name, place in lanes},
+        open=[
+            OpenRun(token, message_id(group.queue, first), count, *_bits(count, done, handed), *rest)
+            for token, first, count, done, handed, *rest in claims
+        ],
+        dead=[(message_id(group.queue, sequence), died_at) for sequence, died_at in dead],
+    )
+
+
+def _bits(count: int, *texts: str | None) -> tuple[bytes, ...]:
+    return tuple(raw(text) if text else bitmap.empty(count) for text in texts)
 
 
 def kept_of_row(row: Row) -> Kept:

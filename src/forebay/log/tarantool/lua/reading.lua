@@ -30,6 +30,25 @@ log.verb('outcomes', function(group_number, first, limit)
     return space.outcome:select({group_number, block.last}, {limit = limit})
 end)
 
+-- How far a group has come: its row and its queue's, lanes, open claims and dead letters.
+log.verb('progress', function(group_number, now)
+    local group = log.live_group(group_number)
+    local queue, lanes, claims, dead = log.live_queue(group.queue), {}, {}, {}
+    if queue.ordered then
+        for _, lane in space.lane:pairs({group_number}) do
+            table.insert(lanes, {lane.partition, lane.position})
+        end
+    end
+    for _, claim in space.claim.index.first:pairs({group_number}) do
+        table.insert(claims, {claim.token, claim.first, claim.count, log.maybe(claim.done), log.maybe(claim.handed),
+            claim.owner ~= nil, claim.due_at, claim.start_time, claim.attempts})
+    end
+    for _, letter in space.letter.index.state:pairs({group_number, 'dead'}) do
+        table.insert(dead, {letter.sequence, letter.died_at})
+    end
+    return {log.now(now), group.row or group, queue.next, queue.floor, queue.ordered, lanes, claims, dead}
+end)
+
 log.verb('quarantined', function(queue)
     return space.quarantine:select({queue})
 end)
