@@ -7,12 +7,13 @@ from typing import TYPE_CHECKING
 
 from forebay.app.opening import open_log
 from forebay.spark import following, redriving
+from forebay.spark.snapshot.source import SnapshotSource as _SnapshotSource
 from forebay.spark.source import ForebayDataSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-__all__ = ["DefaultSource", "follow", "purge", "redrive"]
+__all__ = ["DefaultSource", "SnapshotSource", "follow", "purge", "redrive"]
 
 
 class DefaultSource(ForebayDataSource):
@@ -34,3 +35,9 @@ def redrive(letters: "DataFrame", url: str, **credentials: str) -> int:
 def purge(letters: "DataFrame", url: str, **credentials: str) -> int:
     """Take dead letters off the list; how many there were."""
     return redriving.purge(letters, url, open_log, **credentials)
+
+
+class SnapshotSource(_SnapshotSource):
+    """The source `forebay_snapshot`, on which the rich series of queues are folded."""
+
+    open_log = staticmethod(open_log)

@@ -1,0 +1,186 @@
+"""Counts: what some messages add to the rich series, by the values of labels. They add up."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Final, TypeAlias
+
+import msgspec
+
+from forebay.observe.document import SERIES_MAX, Document, Family, family
+
+__all__ = [
+    "ATTEMPTS",
+    "CANCELLED",
+    "DEAD",
+    "DELAYED",
+    "DELIVERIES",
+    "DELIVERY_AGES",
+    "DONE",
+    "EVENTS",
+    "EVENT_AGES",
+    "LEASED",
+    "NONE",
+    "PASSED",
+    "PASSED_CODE",
+    "READY",
+    "STATUSES",
+    "Counts",
+    "Key",
+    "decode_counts",
+    "encode_counts",
+    "rich_document",
+    "rich_families",
+    "total",
+]  # fmt: skip
+
+Key: TypeAlias = tuple[str, ...]
+
+STATUSES: Final = ("", "ready", "leased", "delayed", "dead", "cancelled", "done", "passed")
+"""Statuses by their codes. Of a message, the smallest of its groups counts: what is furthest from being done."""
+NONE, READY, LEASED, DELAYED, DEAD, CANCELLED, DONE, PASSED_CODE = range(8)
+PASSED: Final = "passed:"
+"""Begins the status of messages that a group has come past without an outcome; its number follows."""
+
+
+class Counts(msgspec.Struct, array_like=True):
+    """Numbers by values of labels, in the order of the labels of each family. Ages are times in µs."""
+
+    events: dict[Key, int] = msgspec.field(default_factory=dict)
+    deliveries: dict[Key, int] = msgspec.field(default_factory=dict)
+    attempts: dict[Key, int] = msgspec.field(default_factory=dict)
+    event_ages: dict[Key, int] = msgspec.field(default_factory=dict)
+    delivery_ages: dict[Key, int] = msgspec.field(default_factory=dict)
+    books: dict[Key, int] = msgspec.field(default_factory=dict)
+    """By the number of a group and a status, as the store counts: ready, leased, delayed, dead; and passed."""
+    next_due: int | None = None
+    """When the first of what is delayed is due."""
+
+    def add(self, other: Counts) -> None:
+        """Add what others count."""
+        for mine, more in zip(_sums(self), _sums(other), strict=True):
+            for key, number in more.items():
+                mine[key] = mine.get(key, 0) + number
+        for mine, more in zip(_ages(self), _ages(other), strict=True):
+            for key, since in more.items():
+                mine[key] = min(mine.get(key, since), since)
+        dues = [due for due in (self.next_due, other.next_due) if due is not None]
+        self.next_due = min(dues, default=None)
+
+
+def _sums(counts: Counts) -> tuple[dict[Key, int], ...]:
+    return counts.events, counts.deliveries, counts.attempts, counts.books
+
+
+def _ages(counts: Counts) -> tuple[dict[Key, int], ...]:
+    return counts.event_ages, counts.delivery_ages
+
+
+def total(parts: Iterable[Counts]) -> Counts:
+    """The sum of all."""
+    found = Counts()
+    for part in parts:
+        found.add(part)
+    return found
+
+
+class _Packed(msgspec.Struct, array_like=True):
+    """Counts as they are written: keys are lists."""
+
+    tables: list[list[tuple[Key, int]]]
+    next_due: int | None
+
+
+_encode: Final = msgspec.msgpack.Encoder().encode
+_decode: Final = msgspec.msgpack.Decoder(_Packed).decode
+
+
+def encode_counts(counts: Counts) -> bytes:
+    """Counts as bytes."""
+    tables = (*_sums(counts), *_ages(counts))
+    return _encode(_Packed([list(table.items()) for table in tables], counts.next_due))
+
+
+def decode_counts(data: bytes) -> Counts:
+    """Counts from bytes."""
+    packed = _decode(data)
+    events, deliveries, attempts, books, event_ages, delivery_ages = map(dict, packed.tables)
+    return Counts(events, deliveries, attempts, event_ages, delivery_ages, books, packed.next_due)
+
+
+EVENTS: Final = "forebay_event_queue"
+EVENT_AGES: Final = "forebay_event_queue_oldest_age_seconds"
+DELIVERIES: Final = "forebay_event_delivery_queue"
+DELIVERY_AGES: Final = "forebay_event_delivery_queue_oldest_age_seconds"
+ATTEMPTS: Final = "forebay_event_delivery_attempts"
+
+_DELIVERY_LABELS: Final = (
+    "project", "project_name", "endpoint", "status", "event_type", "source", "organisation_id",
+    "organisation_name",
+)  # fmt: skip
+_STATUS_AT: Final = _DELIVERY_LABELS.index("status")
+
+
+def rich_families(
+    counts: Counts, purged: Mapping[int, int] | None = None, *, series_max: int = SERIES_MAX
+) -> list[Family]:
+    """The five families.
+
+    `purged` is by group how many messages it purged or skipped. What a group has come past without an outcome
+    was skipped if it purged so many, and otherwise a reader that keeps its own place is done with it.
+    """
+    skipping = _skipping(counts, purged or {})
+    deliveries = [
+        (_settled(key, skipping), float(number)) for key, number in counts.deliveries.items() if number
+    ]
+    return [
+        family(
+            EVENTS, "gauge", "Messages, by what is left to do with them.", ("project", "source", "status"),
+            _floats(counts.events), series_max=series_max,
+        ),
+        family(
+            EVENT_AGES, "age", "How long the oldest message that is ready for a group has waited.",
+            ("project", "source"), _seconds(counts.event_ages), series_max=series_max,
+        ),
+        family(
+            DELIVERIES, "gauge", "Messages of each group, by what is left to do with them.",
+            _DELIVERY_LABELS, deliveries, series_max=series_max,
+        ),
+        family(
+            DELIVERY_AGES, "age", "How long the oldest message of a group that is ready has waited.",
+            ("project", "endpoint", "source"), _seconds(counts.delivery_ages), series_max=series_max,
+        ),
+        family(
+            ATTEMPTS, "gauge", "Outcomes of deliveries, with the HTTP status where there was one.",
+            ("project", "endpoint", "status", "http_status_code"), _floats(counts.attempts),
+            series_max=series_max,
+        ),
+    ]  # fmt: skip
+
+
+def rich_document(
+    counts: Counts, purged: Mapping[int, int], taken_at: float, *, series_max: int = SERIES_MAX
+) -> Document:
+    """The five families as they are published."""
+    return Document(taken_at=taken_at, families=rich_families(counts, purged, series_max=series_max))
+
+
+def _skipping(counts: Counts, purged: Mapping[int, int]) -> set[str]:
+    passed = {group: n for (group, status), n in counts.books.items() if status == "passed"}
+    return {group for group, n in passed.items() if 0 < n <= purged.get(int(group), 0)}
+
+
+def _settled(key: Key, skipping: set[str]) -> Key:
+    status = key[_STATUS_AT]
+    if not status.startswith(PASSED):
+        return key
+    known = "cancelled" if status.removeprefix(PASSED) in skipping else "done"
+    return (*key[:_STATUS_AT], known, *key[_STATUS_AT + 1 :])
+
+
+def _floats(table: Mapping[Key, int]) -> list[tuple[Key, float]]:
+    return [(key, float(number)) for key, number in table.items() if number]
+
+
+def _seconds(table: Mapping[Key, int]) -> list[tuple[Key, float]]:
+    return [(key, since / 1_000_000) for key, since in table.items()]

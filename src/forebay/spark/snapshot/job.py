@@ -1,0 +1,172 @@
+"""The job that folds: a streaming query whose every batch is a round over all slices.
+
+Its state is in Spark's state store, under a checkpoint. Invariants: what a round gives depends on the log and
+the time alone, so that a round that is run again, or from an older checkpoint, gives the same.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+
+from forebay.model import Unavailable
+from forebay.observe.document import SERIES_MAX, Document
+from forebay.observe.labels import LabelSettings
+from forebay.spark.logs import Face
+from forebay.spark.snapshot.counts import Counts, decode_counts, rich_document, total
+from forebay.spark.snapshot.processor import FOLDED, SliceProcessor
+from forebay.spark.snapshot.source import SnapshotSource
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+
+    from forebay.spark.logs import Opener
+
+__all__ = ["STATE_SETTINGS", "FoldJob", "Round"]
+
+STATE_SETTINGS: Final = {
+    "spark.sql.streaming.stateStore.providerClass": (
+        "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
+    ),
+    # Small changes are written as such, and not the whole state with each round.
+    "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    "spark.sql.shuffle.partitions": "2",
+}
+"""What the session of the job needs; the number of partitions belongs to a checkpoint for good."""
+
+
+class Round(msgspec.Struct, frozen=True):
+    """What one round found."""
+
+    number: int
+    document: Document
+    counts: Counts
+    purged: dict[int, int]
+    slices: int
+    folded: int
+    """Slices that had to be looked at."""
+    seconds: float
+
+
+class FoldJob:
+    """Folds the queues whose names match, a round each `interval_seconds`."""
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        source: type[SnapshotSource],
+        url: str,
+        checkpoint: str,
+        *,
+        labels: LabelSettings,
+        pattern: str = ".*",
+        credentials: Mapping[str, str] | None = None,
+        series_max: int = SERIES_MAX,
+        interval_seconds: float = 0.0,
+    ) -> None:
+        self._spark = spark
+        self._source = source
+        self._url = url
+        self._checkpoint = checkpoint
+        self._labels = labels
+        self._pattern = pattern
+        self._credentials = dict(credentials or {})
+        self._series_max = series_max
+        self._interval = interval_seconds
+        self._query: StreamingQuery | None = None
+        self._news = threading.Condition()
+        self._round: Round | None = None
+        self._began = time.monotonic()
+
+    @property
+    def last(self) -> Round | None:
+        """The last round, if there was one."""
+        return self._round
+
+    def start(self) -> None:
+        """Begin, or go on where the checkpoint is; nothing happens while it runs."""
+        if self._query is not None and self._query.isActive:
+            return
+        self._spark.dataSource.register(self._source)
+        options = {"url": self._url, "pattern": self._pattern, **self._credentials}
+        rounds = (
+            self._spark.readStream.format(self._source.name())
+            .options(labels=msgspec.json.encode(self._labels).decode(), **options)
+            .load()
+        )
+        processor = SliceProcessor(self._source.open_log, self._url, self._credentials, self._labels)
+        folded = rounds.groupBy("number", "place").transformWithStateInPandas(
+            processor, FOLDED, outputMode="Update", timeMode="None"
+        )
+        self._query = (
+            folded.writeStream.foreachBatch(self._take)
+            .outputMode("update")
+            .option("checkpointLocation", self._checkpoint)
+            .trigger(processingTime=f"{self._interval:.3f} seconds")
+            .start()
+        )
+
+    def stop(self) -> None:
+        """End after the round that is under way, or without it."""
+        if self._query is not None:
+            self._query.stop()
+            self._query = None
+
+    def after(self, number: int, seconds: float, stopping: Callable[[], bool] = lambda: False) -> Round:
+        """The first round after one of that number; Unavailable where none comes in time, or the job failed."""
+        until = time.monotonic() + seconds
+        with self._news:
+            while self._round is None or self._round.number <= number:
+                self._check()
+                if time.monotonic() > until or stopping():
+                    text = f"the fold on Spark took longer than {seconds:g} s"
+                    raise Unavailable(text, hint="see if the log is slow; the next round goes on from here")
+                self._news.wait(_LOOK_SECONDS)
+            return self._round
+
+    def _check(self) -> None:
+        query = self._query
+        if query is None:
+            raise Unavailable("the fold on Spark is not running")
+        if not query.isActive:
+            error = query.exception()
+            self._query = None
+            said = "it was stopped" if error is None else _cause(str(error))
+            raise Unavailable(f"the fold on Spark has ended: {said}", hint="it is started again")
+
+    def _take(self, frame: DataFrame, number: int) -> None:
+        began = self._began
+        rows = frame.collect()
+        purged: dict[int, int] = {}
+        for row in rows:
+            purged |= msgspec.msgpack.decode(bytes(row.purged), type=dict[int, int])
+        counts = total(decode_counts(bytes(row.counts)) for row in rows)
+        taken_at = min((row.at for row in rows), default=int(time.time() * 1_000_000)) / 1_000_000
+        document = rich_document(counts, purged, taken_at, series_max=self._series_max)
+        found = Round(
+            number=number,
+            document=document,
+            counts=counts,
+            purged=purged,
+            slices=len(rows),
+            folded=sum(row.folded for row in rows),
+            seconds=time.monotonic() - began,
+        )
+        with self._news:
+            self._round = found
+            self._news.notify_all()
+
+
+_LOOK_SECONDS: Final = 0.2
+
+
+def _cause(text: str) -> str:
+    """What a failed query says that people can use: the line of our own error, or the first."""
+    lines = [line.strip() for line in text.splitlines() if line.strip()]
+    ours = [line.partition(": ")[2] for line in lines if line.startswith("forebay.model.errors.")]
+    return (ours or lines or ["it says nothing"])[-1 if ours else 0]

@@ -1,0 +1,215 @@
+"""The fold of one slice of a queue: blocks that changed are looked at again, all others are left alone.
+
+A slice is folded from what it was (its blocks, and the image of its groups at that time) to what the log says
+now. Invariants: what comes out is the same whatever it was before, so a fold that is done twice, or begins
+with an older state, ends the same; bodies are read when a block is new, or when something changes of a block
+that was settled; outcomes are read of blocks of which something changed.
+"""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from forebay.log.seam import Log
+from forebay.log.values import Group, Outcome, Queue
+from forebay.model import UnknownGroup, pack, sequence_of
+from forebay.observe.labels import LabelRules
+from forebay.spark.snapshot.block_fold import BlockFold, count_up, ends_of, labelled, lone
+from forebay.spark.snapshot.counts import Counts, decode_counts, encode_counts, total
+from forebay.spark.snapshot.image import SLICE, GroupImage, Image, changed, encode_image
+
+__all__ = ["SliceState", "decode_state", "encode_state", "fold_slice", "is_quiet"]
+
+_AT_ONCE: Final = 16
+"""Blocks whose outcomes are asked for at once."""
+_OUTCOMES_MAX: Final = 1_000_000
+"""Entries of the outcome log on one block."""
+MERGED_MESSAGES_MAX: Final = 4_096
+"""Settled blocks are kept as one up to so many messages: that is what is read again when something changes."""
+_PAGE: Final = 10_000
+_PAGE_BYTES: Final = 16 << 20
+
+
+class SliceState(msgspec.Struct, array_like=True):
+    """What is known of a slice."""
+
+    image: Image
+    blocks: list[BlockFold]
+    """By first message."""
+    read_to: int = 0
+    """Blocks that begin before it are known."""
+
+
+encode_state: Final = msgspec.msgpack.Encoder().encode
+decode_state: Final = msgspec.msgpack.Decoder(SliceState).decode
+
+
+def is_quiet(image: Image, before: bytes | None, next_due: int | None, now: int) -> bool:
+    """Whether nothing has happened in a slice, and nothing has become due."""
+    return before == encode_image(image) and (next_due is None or next_due > now)
+
+
+async def fold_slice(
+    log: Log, queue: Queue, place: int, image: Image, before: SliceState | None, rules: LabelRules, now: int
+) -> tuple[SliceState, Counts]:
+    """Fold a slice from what it was to what it is; what all of it adds up to."""
+    if before is not None and before.image.rules != image.rules:
+        before = None
+    state = await _Fold(log, queue, place * SLICE, image, rules, now).run(before)
+    return state, total(decode_counts(block.counts) for block in state.blocks)
+
+
+class _Fold:
+    """One run over the slice that begins at `low`."""
+
+    def __init__(self, log: Log, queue: Queue, low: int, image: Image, rules: LabelRules, now: int) -> None:
+        self._log = log
+        self._queue = queue
+        self._low = low
+        self._image = image
+        self._groups = {group.number: group for group in image.groups}
+        self._rules = rules
+        self._now = now
+        self._blocks: dict[int, BlockFold] = {}
+        self._stale: dict[int, set[int]] = {}
+        """Blocks of which something may have changed, each with the groups whose outcomes are to be read."""
+
+    async def run(self, before: SliceState | None) -> SliceState:
+        """Fold; the state afterwards."""
+        self._keep([] if before is None else before.blocks)
+        self._look_for_changes({} if before is None else {each.number: each for each in before.image.groups})
+        await self._open_settled()
+        begin = max(self._low, self._image.floor, 0 if before is None else before.read_to)
+        read_to = await self._read(begin, min(self._low + SLICE, self._image.next))
+        await self._find_letters()
+        await self._hear()
+        for first, block in self._blocks.items():
+            if first in self._stale or (block.next_due is not None and block.next_due <= self._now):
+                self._count(block)
+        return SliceState(self._image, _merged(self._blocks), read_to)
+
+    def _keep(self, blocks: Sequence[BlockFold]) -> None:
+        """Take along what is still there."""
+        wanted = self._wanted()
+        for block in blocks:
+            if block.first in wanted if block.is_lone else block.end > self._image.floor:
+                self._blocks[block.first] = block
+        for first in wanted - self._blocks.keys():
+            self._blocks[first] = BlockFold(first, 1, b"", is_lone=True)
+            self._stale[first] = set()
+
+    def _wanted(self) -> set[int]:
+        """Messages whose blocks are gone, and that are still to be done, or dead."""
+        low, floor = self._low, min(self._image.floor, self._low + SLICE)
+        dead = {at for group in self._groups.values() for at, _ in group.dead if low <= at < floor}
+        runs = [run for group in self._groups.values() for run in group.runs if run.first < floor]
+        return dead | {at for run in runs for at in range(max(low, run.first), min(run.end, floor))}
+
+    def _look_for_changes(self, old: Mapping[int, GroupImage]) -> None:
+        if old.keys() - self._groups.keys() or bool(old) != bool(self._groups):
+            for first in self._blocks:
+                self._stale.setdefault(first, set())
+        for number, group in self._groups.items():
+            stretches = changed(old.get(number), group)
+            for first, block in self._blocks.items():
+                if stretches is None or any(at < block.end and end > first for at, end in stretches):
+                    self._stale.setdefault(first, set()).add(number)
+
+    async def _open_settled(self) -> None:
+        """Read those again that were settled, and of which something changed, or a part was dropped."""
+        for first, block in list(self._blocks.items()):
+            cut = first < self._image.floor
+            if not block.is_lone and block.labelled is None and (cut or first in self._stale):
+                del self._blocks[first]
+                self._stale.pop(first, None)
+                await self._read(max(first, self._image.floor), block.end)
+
+    async def _read(self, begin: int, end: int) -> int:
+        """Read the blocks that begin from there to before `end`; where the next one begins."""
+        at = begin
+        while at < end:
+            page = await self._log.read(self._queue, at, messages=_PAGE, bytes=_PAGE_BYTES)
+            for stored in page:
+                if begin <= (first := sequence_of(stored.first)) < end:
+                    found = labelled(self._image.queue, stored, self._rules)
+                    self._blocks[first] = BlockFold(first, stored.count, b"", labelled=found)
+                    self._stale[first] = set(self._groups)
+            if not page:
+                break
+            at = sequence_of(page[-1].last) + 1
+        return max(at, begin)
+
+    async def _find_letters(self) -> None:
+        for first, block in self._blocks.items():
+            if block.is_lone and block.labelled is None and first in self._stale:
+                found = await self._log.find(pack(self._queue.number, first))
+                bodies = [each.letter.letter.body for each in found.standings if each.letter is not None]
+                block.labelled = lone(self._image.queue, bodies[0] if bodies else None, self._rules)
+
+    async def _hear(self) -> None:
+        """Read what the outcome log says of blocks of which something changed."""
+        calls = [
+            (block, self._groups[number])
+            for first, numbers in self._stale.items()
+            if (block := self._blocks.get(first)) is not None and not block.is_lone
+            for number in sorted(numbers)
+            if not _is_untouched(block, self._groups[number])
+        ]
+        for i in range(0, len(calls), _AT_ONCE):
+            part = calls[i : i + _AT_ONCE]
+            answers = await asyncio.gather(*(self._outcomes(block, group) for block, group in part))
+            for (block, group), outcomes in zip(part, answers, strict=True):
+                assert block.labelled is not None, "it was opened again"
+                places = block.labelled.places(block.count)
+                block.ends[group.number] = ends_of(block.first, block.count, outcomes, places)
+
+    async def _outcomes(self, block: BlockFold, group: GroupImage) -> list[Outcome]:
+        asked = Group(group.number, self._queue.number, group.name, 1)
+        try:
+            return await self._log.outcomes(asked, pack(self._queue.number, block.first), limit=_OUTCOMES_MAX)
+        except UnknownGroup:  # it was deleted meanwhile: the next image says so
+            return []
+
+    def _count(self, block: BlockFold) -> None:
+        counts, is_settled = count_up(block, list(self._groups.values()), self._now)
+        block.counts, block.next_due = encode_counts(counts), counts.next_due
+        if is_settled:
+            block.labelled, block.ends = None, {}
+
+
+def _is_untouched(block: BlockFold, group: GroupImage) -> bool:
+    """Whether a group has never claimed anything of a block."""
+    return group.is_fresh and not group.lanes and group.position <= block.first
+
+
+def _merged(blocks: Mapping[int, BlockFold]) -> list[BlockFold]:
+    """The blocks in order, settled ones that follow each other as one."""
+    found: list[BlockFold] = []
+    waiting: list[BlockFold] = []
+    for first in sorted(blocks):
+        block = blocks[first]
+        if waiting and not _fits(waiting, block):
+            found.append(_one(waiting))
+            waiting = []
+        if block.labelled is None and not block.is_lone:
+            waiting.append(block)
+        else:
+            found.append(block)
+    return found + ([_one(waiting)] if waiting else [])
+
+
+def _fits(waiting: Sequence[BlockFold], block: BlockFold) -> bool:
+    count = sum(each.count for each in waiting) + block.count
+    is_next = waiting[-1].end == block.first
+    return is_next and block.labelled is None and not block.is_lone and count <= MERGED_MESSAGES_MAX
+
+
+def _one(blocks: Sequence[BlockFold]) -> BlockFold:
+    if len(blocks) == 1:
+        return blocks[0]
+    counts = total(decode_counts(block.counts) for block in blocks)
+    return BlockFold(blocks[0].first, sum(block.count for block in blocks), encode_counts(counts))
