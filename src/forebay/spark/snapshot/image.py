@@ -11,11 +11,11 @@ from typing import Final
 
 import msgspec
 
-from forebay.log.values import Progress
+from forebay.log.values import Progress, Queue
 from forebay.model import sequence_of
 
 __all__ = [
-    "SLICE", "GroupImage", "Image", "Run", "changed", "decode_image", "encode_image", "group_image", "slices",
+    "SLICE", "GroupImage", "Image", "Run", "SliceTask", "changed", "decode_image", "encode_image", "group_image", "slices",
 ]  # fmt: skip
 
 SLICE: Final = 1 << 16
@@ -67,6 +67,15 @@ class Image(msgspec.Struct, frozen=True, array_like=True):
     groups: list[GroupImage]
     rules: str = ""
     """By which labels were read."""
+
+
+class SliceTask(msgspec.Struct, frozen=True):
+    """A slice of a queue, as it is to be folded."""
+
+    queue: Queue
+    place: int
+    """Which slice it is, from 0."""
+    image: Image
 
 
 _encode: Final = msgspec.msgpack.Encoder().encode

@@ -16,7 +16,6 @@ import msgspec
 from forebay.model import Unavailable
 from forebay.observe.document import SERIES_MAX, Document
 from forebay.observe.labels import LabelSettings
-from forebay.spark.logs import Face
 from forebay.spark.snapshot.counts import Counts, decode_counts, rich_document, total
 from forebay.spark.snapshot.processor import FOLDED, SliceProcessor
 from forebay.spark.snapshot.source import SnapshotSource
@@ -25,7 +24,6 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
 
-    from forebay.spark.logs import Opener
 
 __all__ = ["STATE_SETTINGS", "FoldJob", "Round"]
 

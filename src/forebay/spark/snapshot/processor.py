@@ -15,7 +15,7 @@ from forebay.model import UnknownQueue
 from forebay.observe.labels import LabelRules, LabelSettings
 from forebay.spark.logs import face
 from forebay.spark.snapshot.counts import encode_counts
-from forebay.spark.snapshot.image import decode_image, encode_image
+from forebay.spark.snapshot.image import SliceTask, decode_image, encode_image
 from forebay.spark.snapshot.slice_fold import decode_state, encode_state, fold_slice, is_quiet
 
 if TYPE_CHECKING:
@@ -61,7 +61,9 @@ class SliceProcessor(StatefulProcessor):
         self._state = handle.getValueState("state", _STATE)
         self._rules = LabelRules(msgspec.json.decode(self._labels, type=LabelSettings))
 
-    def handleInputRows(self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any) -> Iterator[pd.DataFrame]:  # noqa: ARG002, E501 - Spark's
+    def handleInputRows(
+        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
+    ) -> Iterator[pd.DataFrame]:  # noqa: ARG002, E501 - Spark's
         """Bring one slice up to date."""
         number, place = int(key[0]), int(key[1])
         for frame in rows:
@@ -84,9 +86,9 @@ class SliceProcessor(StatefulProcessor):
                 return bytes(counts), 0
         state = decode_state(bytes(self._state.get()[0])) if self._state.exists() else None
         opened = face(self._opener, self._url, **self._credentials)
-        queue = Queue(number, row["queue"], QueueSettings(), 0)
+        task = SliceTask(Queue(number, row["queue"], QueueSettings(), 0), place, image)
         try:
-            after, sums = opened(fold_slice(opened.log, queue, place, image, state, self._rules, now))
+            after, sums = opened(fold_slice(opened.log, task, state, self._rules, now))
         except UnknownQueue:  # it was deleted since the round was planned
             self._forget()
             return None

@@ -15,12 +15,12 @@ from typing import Final
 import msgspec
 
 from forebay.log.seam import Log
-from forebay.log.values import Group, Outcome, Queue
+from forebay.log.values import Group, Outcome
 from forebay.model import UnknownGroup, pack, sequence_of
 from forebay.observe.labels import LabelRules
 from forebay.spark.snapshot.block_fold import BlockFold, count_up, ends_of, labelled, lone
 from forebay.spark.snapshot.counts import Counts, decode_counts, encode_counts, total
-from forebay.spark.snapshot.image import SLICE, GroupImage, Image, changed, encode_image
+from forebay.spark.snapshot.image import SLICE, GroupImage, Image, SliceTask, changed, encode_image
 
 __all__ = ["SliceState", "decode_state", "encode_state", "fold_slice", "is_quiet"]
 
@@ -54,24 +54,24 @@ def is_quiet(image: Image, before: bytes | None, next_due: int | None, now: int)
 
 
 async def fold_slice(
-    log: Log, queue: Queue, place: int, image: Image, before: SliceState | None, rules: LabelRules, now: int
+    log: Log, task: SliceTask, before: SliceState | None, rules: LabelRules, now: int
 ) -> tuple[SliceState, Counts]:
     """Fold a slice from what it was to what it is; what all of it adds up to."""
-    if before is not None and before.image.rules != image.rules:
+    if before is not None and before.image.rules != task.image.rules:
         before = None
-    state = await _Fold(log, queue, place * SLICE, image, rules, now).run(before)
+    state = await _Fold(log, task, rules, now).run(before)
     return state, total(decode_counts(block.counts) for block in state.blocks)
 
 
 class _Fold:
-    """One run over the slice that begins at `low`."""
+    """One run over a slice."""
 
-    def __init__(self, log: Log, queue: Queue, low: int, image: Image, rules: LabelRules, now: int) -> None:
+    def __init__(self, log: Log, task: SliceTask, rules: LabelRules, now: int) -> None:
         self._log = log
-        self._queue = queue
-        self._low = low
-        self._image = image
-        self._groups = {group.number: group for group in image.groups}
+        self._queue = task.queue
+        self._low = task.place * SLICE
+        self._image = task.image
+        self._groups = {group.number: group for group in task.image.groups}
         self._rules = rules
         self._now = now
         self._blocks: dict[int, BlockFold] = {}

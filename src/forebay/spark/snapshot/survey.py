@@ -12,17 +12,9 @@ from forebay.log.seam import Log
 from forebay.log.values import Progress, Queue
 from forebay.model import BLOCK_MESSAGES_CEILING, UnknownGroup, UnknownQueue
 from forebay.observe.labels import LabelSettings
-from forebay.spark.snapshot.image import SLICE, Image, group_image, slices
+from forebay.spark.snapshot.image import SLICE, Image, SliceTask, group_image, slices
 
-__all__ = ["SliceTask", "Survey", "survey"]
-
-
-class SliceTask(msgspec.Struct, frozen=True):
-    """A slice of a queue, as it is to be folded."""
-
-    queue: Queue
-    place: int
-    image: Image
+__all__ = ["Survey", "survey"]
 
 
 class Survey(msgspec.Struct, frozen=True):
