@@ -10,7 +10,7 @@ from collections import Counter
 from collections.abc import Callable
 
 from forebay.log.seam import Log
-from forebay.log.values import Append, Claim, Death, Deferral, Group, Position, Queue, Room
+from forebay.log.values import Append, Claim, Death, Deferral, Group, Position, Queue, Room, Start
 from forebay.model import Message, bitmap, pack, sequence_of
 
 SECOND = 1_000_000
@@ -169,7 +169,7 @@ class History:
         queue = await self._any_queue()
         if queue is not None:
             self._made += 1
-            start = self._rng.choice(("earliest", "latest"))
+            start: Start = self._rng.choice(("earliest", "latest"))
             await self._log.create_group(queue, f"late{self._made % 3}", start)
 
     async def _ungroup(self) -> None:

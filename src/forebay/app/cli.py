@@ -35,6 +35,7 @@ from forebay.app.commands import (
     relay_dead,
     relay_status,
     replaying,
+    snapshot,
     spool,
     spool_status,
     tailing,
@@ -293,6 +294,20 @@ COMMANDS: tuple[Command, ...] = (
             Command("run", "run flows until a signal", pipeline.run, pipeline.declare_run),
             Command("check", "say all that is wrong with flows", pipeline.check, pipeline.declare_check),
             Command("list", "the flows of a file", pipeline.list_flows, pipeline.declare_list),
+        ),
+    ),
+    Command(
+        "snapshot",
+        "rich series of queues, folded on Spark",
+        verbs=(
+            Command("run", "fold and publish until a signal", snapshot.run, snapshot.declare_run),
+            Command("show", "the current snapshot", snapshot.show, snapshot.declare_show),
+            Command(
+                "shadow",
+                "fold, and compare with a fold from nothing and with the store's counters",
+                snapshot.shadow,
+                snapshot.declare_shadow,
+            ),
         ),
     ),
     Command(

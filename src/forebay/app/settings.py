@@ -106,6 +106,10 @@ class UpSettings(msgspec.Struct, frozen=True, kw_only=True):
     """The file of flows that a pipeline runs; none for no pipeline."""
     flows_metrics: _Listen | None = "127.0.0.1:6633"
     """Where the pipeline serves its numbers; none for nowhere."""
+    snapshot: bool = True
+    """Whether the rich series of queues are folded on Spark, where there is Spark, Java and memory for it."""
+    snapshot_metrics: _Listen | None = "127.0.0.1:6635"
+    """Where that program serves its numbers; none for nowhere."""
     worker: _Place | None = None
     """Where the worker is that is run; none for no worker."""
     worker_metrics: _Listen | None = "127.0.0.1:6634"

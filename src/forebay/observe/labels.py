@@ -27,8 +27,8 @@ VALUE_CHARACTERS_MAX: Final = 200
 _PREFIX: Final = re.compile(r"[^./:]*")
 _PLACES: Final = ("queue", "queue.prefix", "group", "partition")
 _HINT: Final = (
-    "give header.NAME, queue, queue.prefix, group, partition, or =TEXT; several with | between them: the first "
-    "that says something counts"
+    "give header.NAME, queue, queue.prefix, group, partition, or =TEXT; several with | between them: the "
+    "first that says something counts"
 )
 _Label: TypeAlias = Annotated[
     str, msgspec.Meta(max_length=500, description="places like header.project | queue.prefix")

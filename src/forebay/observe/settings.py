@@ -8,6 +8,7 @@ from typing import Annotated, Final, TypeAlias
 import msgspec
 
 from forebay.model import Misconfigured
+from forebay.observe.labels import LabelSettings
 from forebay.observe.seed_names import NAMES
 from forebay.observe.snapshot_store import KEEP_VERSIONS, PREFIX
 
@@ -28,6 +29,8 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
 
     refresh_interval: _Seconds = 5.0
     """How often it is published."""
+    rich_interval: _Seconds = 15.0
+    """How often `forebay snapshot run` folds the rich series on Spark, and publishes them."""
     lock_ttl: _Seconds = 30.0
     """How long other servers wait for one that publishes and is no longer heard of."""
     max_staleness: _Seconds = 60.0
@@ -38,6 +41,9 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How many versions are kept, the current one included."""
     url: _Url | None = None
     """The Valkey that it is in; none for the shared warm tier, or for a folder where there is none."""
+    checkpoint: Annotated[str, msgspec.Meta(min_length=1, description="the path of a folder")] | None = None
+    """Where Spark keeps what it has folded; none for `snapshot/fold` in the data folder."""
+    labels: LabelSettings = LabelSettings()
     leader_only: bool = False
     """Show the series of queues only where they were counted, so that sums over servers count once."""
 

@@ -8,7 +8,6 @@ import argparse
 import asyncio
 import logging
 import os
-import signal
 import sys
 import threading
 import time
@@ -16,8 +15,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
-from socketserver import BaseServer
-from types import FrameType
 from typing import Any, Final
 
 import msgspec
@@ -31,6 +28,7 @@ from rich.text import Text
 from forebay.app.commands.flow_delivery import FlowDeliveries
 from forebay.app.commands.numbers_page import NumbersPage
 from forebay.app.commands.pipeline import log_url
+from forebay.app.commands.spark_signals import SparkSignals
 from forebay.app.flow_file import read_flow_file
 from forebay.app.logs import set_up_logs
 from forebay.app.opening import DEFAULT_STORE, is_server, open_log, sqlite_path
@@ -70,7 +68,7 @@ def run_pipeline(arguments: argparse.Namespace) -> int:
     spec = _wanted(arguments)
     if faults := check_flows(spec, sql=False):
         raise InvalidFlows(faults)
-    signals = _Signals()
+    signals = SparkSignals()
     around = _surroundings(arguments, spec)
     numbers, archived = PipelineNumbers(), ArchiveNumbers()
     deliveries = FlowDeliveries(around.url, around.credentials.get("key"))
@@ -140,39 +138,6 @@ def _open(around: Surroundings, *, patient: bool) -> None:
             time.sleep(_AGAIN_SECONDS)
         else:
             return
-
-
-class _Signals:
-    """The first signal asks for an end, the second one doesn't wait for it."""
-
-    def __init__(self) -> None:
-        self.ending = threading.Event()
-        self.running = False
-        for number in (signal.SIGTERM, signal.SIGINT):
-            signal.signal(number, self._heard)
-        for handler in logging.getLogger().handlers:
-            handler.addFilter(self.is_news)
-        self._quieten()
-
-    def is_news(self, record: logging.LogRecord) -> bool:
-        """Whether something is worth to be said: that Java is gone isn't, when all were told to end."""
-        return not (self.ending.is_set() and record.name.partition(".")[0] in ("root", "py4j", "py"))
-
-    def _quieten(self) -> None:
-        """Likewise for what isn't logged: PySpark's listener for accumulators prints that Java is gone."""
-        say = BaseServer.handle_error
-
-        def handle_error(server: BaseServer, request: Any, client: Any) -> None:
-            if not self.ending.is_set():
-                say(server, request, client)
-
-        BaseServer.handle_error = handle_error  # type: ignore[method-assign, assignment]  # its only way
-
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        if self.ending.is_set() or not self.running:  # nothing is under way that could be ended in order
-            end_java()
-            os._exit(128 + number if self.ending.is_set() else 0)
-        self.ending.set()
 
 
 def _stop(pipeline: Pipeline, spark: Any, deliveries: FlowDeliveries) -> None:

@@ -1,4 +1,4 @@
-"""`forebay up`: the server, and beside it a worker and a pipeline where they are configured.
+"""`forebay up`: the server, and beside it a worker and a pipeline where they are configured, and the fold.
 
 Each is a process of its own, which is started again when it ends by itself. Invariants: nothing is started
 before the server listens; a signal ends all of them within 15 seconds, those first that need the server; a
@@ -20,6 +20,7 @@ from collections.abc import Mapping, Sequence
 from types import FrameType
 from typing import Final
 
+from forebay.app.commands.fold_setup import spark_trouble
 from forebay.app.configuring import file_faults, load_from, misconfigured
 from forebay.app.configuring.flags import FLAGS, OF_SERVER
 from forebay.app.flow_file import read_flow_file
@@ -55,7 +56,7 @@ def up(arguments: argparse.Namespace) -> int:
     set_up_logs(settings.logging.format, settings.logging.level)
     _check(settings)
     server = Child("server", ["serve", *_flags(arguments)], said=True)
-    return _Up(server, settings).run()
+    return _Up(server, settings, _flags(arguments, ("--data", "--store", "--warm"))).run()
 
 
 def _check(settings: Settings) -> None:
@@ -72,12 +73,12 @@ def _check(settings: Settings) -> None:
         raise Misconfigured(text, hint="leave out --store for a SQLite file", key="store.url")
 
 
-def _flags(arguments: argparse.Namespace) -> list[str]:
-    """What was said on the command line, for the server."""
+def _flags(arguments: argparse.Namespace, names: Sequence[str] = OF_SERVER) -> list[str]:
+    """What was said on the command line, for the server, or another program."""
     found = ["--config", arguments.config] if arguments.config else []
     for flag in FLAGS:
         text = getattr(arguments, flag.attribute, None)
-        if flag.name in OF_SERVER and text is not None:
+        if flag.name in names and text is not None:
             found += [flag.name] if not flag.metavar else [flag.name, text]
     return found
 
@@ -165,8 +166,10 @@ def _die_with_parent() -> None:
 class _Up:
     """The server and its helpers."""
 
-    def __init__(self, server: Child, settings: Settings) -> None:
+    def __init__(self, server: Child, settings: Settings, shared: Sequence[str] = ()) -> None:
         self._server = server
+        self._shared = shared
+        """What was said on the command line of the log, and where the snapshot is."""
         self._settings = settings
         self._helpers: list[Child] = []
         self._ending = threading.Event()
@@ -184,12 +187,24 @@ class _Up:
             self._server.wait(time.monotonic() + STOP_SECONDS)
             return self._server.status or 3
         print(address, flush=True)  # noqa: T201 - the command's data
-        self._helpers = _helpers(self._settings, address)
+        self._helpers = [*_helpers(self._settings, address), *self._snapshot()]
         while not self._ending.is_set():
             for child in (self._server, *self._helpers):
                 _look_after(child)
             self._ending.wait(LOOK_SECONDS)
         return self._stop()
+
+    def _snapshot(self) -> list[Child]:
+        """The fold of rich series, where it can run; where it can't, the rest goes on."""
+        if not self._settings.up.snapshot or self._settings.store.address.startswith("memory:"):
+            return []
+        trouble = spark_trouble()
+        if trouble is not None:
+            logger.warning("no rich series on Spark: %s", trouble)
+            return []
+        logger.info("rich series on Spark come up beside the server, in some 20 s")
+        shown = _metrics("snapshot", self._settings.up.snapshot_metrics)
+        return [Child("snapshot", ["snapshot", "run", *self._shared, *shown])]
 
     def _heard(self, number: int, _: FrameType | None) -> None:
         self._signals += 1

@@ -120,15 +120,17 @@ def progress_of_row(row: Row) -> Progress:
         position=start if ordered else position,
         lanes={text_of(name): place for name, place in lanes},
         open=[
-            OpenRun(token, message_id(group.queue, first), count, *_bits(count, done, handed), *rest)
+            OpenRun(
+                token, message_id(group.queue, first), count, _bits(count, done), _bits(count, handed), *rest
+            )
             for token, first, count, done, handed, *rest in claims
         ],
         dead=[(message_id(group.queue, sequence), died_at) for sequence, died_at in dead],
     )
 
 
-def _bits(count: int, *texts: str | None) -> tuple[bytes, ...]:
-    return tuple(raw(text) if text else bitmap.empty(count) for text in texts)
+def _bits(count: int, text: str | None) -> bytes:
+    return raw(text) if text else bitmap.empty(count)
 
 
 def kept_of_row(row: Row) -> Kept:

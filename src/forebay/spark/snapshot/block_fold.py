@@ -1,8 +1,8 @@
-"""One block as the fold keeps it: labels and statuses of its messages for all groups, and what they add up to.
+"""One block as the fold keeps it: labels and statuses of its messages, and what they add up to.
 
-Pure functions on numbers of numpy's. Invariants: what a block adds up to is a function of what the log says of
-it, and of the time; once nothing of it can change by time alone, or by work that is under way, only the sums
-are kept.
+Pure functions on numbers of numpy's. Invariants: what a block adds up to is a function of what the log says
+of it, and of the time; once nothing of it can change by time alone, or by work that is under way, only the
+sums are kept.
 """
 
 from __future__ import annotations
@@ -98,7 +98,9 @@ def labelled(queue: str, block: StoredBlock, rules: LabelRules) -> Labelled:
     except Corrupt:
         values = rules.values(queue, None, block.partition or "")
         return Labelled([values], b"", b"", block.appended_at, block.appended_at, block.partition or "")
-    return _labelled(queue, decoded, rules, block.accepted_at, block.appended_at, block.partition or "")
+    found = _labelled(queue, decoded, rules, block.accepted_at)
+    found.appended_at, found.partition = block.appended_at, block.partition or ""
+    return found
 
 
 def lone(queue: str, body: bytes | None, rules: LabelRules) -> Labelled:
@@ -109,12 +111,10 @@ def lone(queue: str, body: bytes | None, rules: LabelRules) -> Labelled:
         block = decode(body)
     except Corrupt:
         return lone(queue, None, rules)
-    return _labelled(queue, block, rules, 0, 0, block.partition(0))
+    return _labelled(queue, block, rules, 0)
 
 
-def _labelled(
-    queue: str, block: Block, rules: LabelRules, since: int, appended_at: int, lane: str
-) -> Labelled:
+def _labelled(queue: str, block: Block, rules: LabelRules, since: int) -> Labelled:
     count = len(block)
     places, distinct = _distinct(block, with_partition=rules.needs_partition)
     table: dict[tuple[str, ...], int] = {}
@@ -129,12 +129,10 @@ def _labelled(
         given = np.array([since if at is None else max(at, since) for at in block.start_times], _TIME)
         starts = given.tobytes()
     assert len(starts) in (0, count * _TIME.itemsize)
-    return Labelled(list(table), index, starts, since, appended_at, lane)
+    return Labelled(list(table), index, starts, since, since, "")
 
 
-def _distinct(
-    block: Block, *, with_partition: bool
-) -> tuple[Any, list[tuple[Mapping[str, str] | None, str]]]:
+def _distinct(block: Block, *, with_partition: bool) -> tuple[Any, list[tuple[Mapping[str, str], str]]]:
     """By message its place among what differs, and what differs: headers, and partitions if they matter."""
     count = len(block)
     headers = block.header_table or [{}]
@@ -236,7 +234,7 @@ def count_up(fold: BlockFold, groups: Sequence[GroupImage], now: int) -> tuple[C
     for group in groups:
         found, since, due = statuses(fold, group, now)
         dues += [] if due is None else [due]
-        _count_group(counts, fold, group, table, places, found, since)
+        _count_group(counts, fold, group, found, since)
         seen = np.where(found == PASSED_CODE, DONE, found)
         least = np.minimum(least, np.where(seen == NONE, 255, seen))
         waits = np.minimum(waits, np.where(found == READY, since, waits))
@@ -260,17 +258,12 @@ def _count_events(counts: Counts, table: list[tuple[str, ...]], places: Any, fou
             counts.event_ages[age] = min(counts.event_ages.get(age, oldest), oldest)
 
 
-def _count_group(
-    counts: Counts,
-    fold: BlockFold,
-    group: GroupImage,
-    table: list[tuple[str, ...]],
-    places: Any,
-    found: Any,
-    since: Any,
-) -> None:
+def _count_group(counts: Counts, fold: BlockFold, group: GroupImage, found: Any, since: Any) -> None:
+    assert fold.labelled is not None, "it is not settled"
+    places = fold.labelled.places(fold.count)
     rows = [
-        dict(zip(LABELS, (filled(value, group.name) for value in values), strict=True)) for values in table
+        dict(zip(LABELS, (filled(value, group.name) for value in values), strict=True))
+        for values in fold.labelled.table
     ]
     number_text = str(group.number)
     for place, status, number, oldest in _tallied(places, found, since):
@@ -304,6 +297,6 @@ def _tallied(places: Any, found: Any, since: Any) -> Iterable[tuple[int, int, in
     codes = places.astype(np.int64) * len(STATUSES) + found
     order = np.argsort(codes, kind="stable")
     keys, begins, numbers = np.unique(codes[order], return_index=True, return_counts=True)
-    oldest = np.minimum.reduceat(since[order], begins) if len(keys) else []
+    oldest: Any = np.minimum.reduceat(since[order], begins) if len(keys) else []
     for code, number, least in zip(keys, numbers, oldest, strict=True):
         yield int(code) // len(STATUSES), int(code) % len(STATUSES), int(number), int(least)

@@ -37,7 +37,7 @@ __all__ = [
 Key: TypeAlias = tuple[str, ...]
 
 STATUSES: Final = ("", "ready", "leased", "delayed", "dead", "cancelled", "done", "passed")
-"""Statuses by their codes. Of a message, the smallest of its groups counts: what is furthest from being done."""
+"""Statuses by their codes. Of a message, the smallest of its groups counts: the furthest from done."""
 NONE, READY, LEASED, DELAYED, DEAD, CANCELLED, DONE, PASSED_CODE = range(8)
 PASSED: Final = "passed:"
 """Begins the status of messages that a group has come past without an outcome; its number follows."""
@@ -52,7 +52,7 @@ class Counts(msgspec.Struct, array_like=True):
     event_ages: dict[Key, int] = msgspec.field(default_factory=dict)
     delivery_ages: dict[Key, int] = msgspec.field(default_factory=dict)
     books: dict[Key, int] = msgspec.field(default_factory=dict)
-    """By the number of a group and a status, as the store counts: ready, leased, delayed, dead; and passed."""
+    """By the number of a group and a status, as the store counts: ready, leased, delayed, dead, passed."""
     next_due: int | None = None
     """When the first of what is delayed is due."""
 

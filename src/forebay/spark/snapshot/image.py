@@ -15,7 +15,8 @@ from forebay.log.values import Progress, Queue
 from forebay.model import sequence_of
 
 __all__ = [
-    "SLICE", "GroupImage", "Image", "Run", "SliceTask", "changed", "decode_image", "encode_image", "group_image", "slices",
+    "SLICE", "GroupImage", "Image", "Run", "SliceTask", "changed", "decode_image", "encode_image",
+    "group_image", "slices",
 ]  # fmt: skip
 
 SLICE: Final = 1 << 16
@@ -136,8 +137,10 @@ def changed(old: GroupImage | None, new: GroupImage) -> list[tuple[int, int]] | 
     if old is None or (old.name, old.begin, old.again) != (new.name, new.begin, new.again):
         return None
     found = [_between(old.position, new.position)]
-    for name in old.lanes.keys() | new.lanes.keys():
-        found.append(_between(old.lanes.get(name, old.position), new.lanes.get(name, new.position)))
+    found += [
+        _between(old.lanes.get(name, old.position), new.lanes.get(name, new.position))
+        for name in old.lanes.keys() | new.lanes.keys()
+    ]
     before, now = _by_token(old), _by_token(new)
     found += [
         (run.first, run.end)

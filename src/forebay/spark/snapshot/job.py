@@ -22,20 +22,22 @@ from forebay.spark.snapshot.source import SnapshotSource
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
-    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.streaming.query import StreamingQuery
 
 
-__all__ = ["STATE_SETTINGS", "FoldJob", "Round"]
+__all__ = ["FoldJob", "Round"]
 
-STATE_SETTINGS: Final = {
+_SETTINGS: Final = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
     ),
     # Small changes are written as such, and not the whole state with each round.
     "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled": "true",
+    # Slices that are folded at once; it belongs to a checkpoint for good.
     "spark.sql.shuffle.partitions": "2",
+    # A round that finds nothing new is no news.
+    "spark.sql.streaming.numRecentProgressUpdates": "2",
 }
-"""What the session of the job needs; the number of partitions belongs to a checkpoint for good."""
 
 
 class Round(msgspec.Struct, frozen=True):
@@ -67,7 +69,9 @@ class FoldJob:
         series_max: int = SERIES_MAX,
         interval_seconds: float = 0.0,
     ) -> None:
-        self._spark = spark
+        self._spark = spark.newSession()  # with settings that only its own queries have
+        for name, value in _SETTINGS.items():
+            self._spark.conf.set(name, value)
         self._source = source
         self._url = url
         self._checkpoint = checkpoint
@@ -85,6 +89,11 @@ class FoldJob:
     def last(self) -> Round | None:
         """The last round, if there was one."""
         return self._round
+
+    @property
+    def current(self) -> int:
+        """The number of the last round, -1 before the first."""
+        return -1 if self._round is None else self._round.number
 
     def start(self) -> None:
         """Begin, or go on where the checkpoint is; nothing happens while it runs."""
@@ -116,7 +125,7 @@ class FoldJob:
             self._query = None
 
     def after(self, number: int, seconds: float, stopping: Callable[[], bool] = lambda: False) -> Round:
-        """The first round after one of that number; Unavailable where none comes in time, or the job failed."""
+        """The first round after one of that number; Unavailable where none comes in time, or it failed."""
         until = time.monotonic() + seconds
         with self._news:
             while self._round is None or self._round.number <= number:

@@ -6,8 +6,8 @@ from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
 import msgspec
-import pandas as pd
-from pyspark.sql.streaming import StatefulProcessor, StatefulProcessorHandle
+import pandas as pd  # type: ignore[import-untyped]  # it has no types of its own
+from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
 from pyspark.sql.types import BinaryType, LongType, StructField, StructType
 
 from forebay.log.values import Queue, QueueSettings
@@ -62,8 +62,11 @@ class SliceProcessor(StatefulProcessor):
         self._rules = LabelRules(msgspec.json.decode(self._labels, type=LabelSettings))
 
     def handleInputRows(
-        self, key: Any, rows: Iterator[pd.DataFrame], timerValues: Any
-    ) -> Iterator[pd.DataFrame]:  # noqa: ARG002, E501 - Spark's
+        self,
+        key: Any,
+        rows: Iterator[pd.DataFrame],
+        timerValues: Any,  # noqa: ARG002 - there are none
+    ) -> Iterator[pd.DataFrame]:
         """Bring one slice up to date."""
         number, place = int(key[0]), int(key[1])
         for frame in rows:
@@ -80,11 +83,12 @@ class SliceProcessor(StatefulProcessor):
             self._forget()
             return None
         image, now = decode_image(bytes(row["image"])), int(row["at"])
-        if self._summary.exists():
-            before, due, counts = self._summary.get()
+        if (known := self._summary.get()) is not None:
+            before, due, counts = known
             if is_quiet(image, bytes(before), None if due == _NEVER else int(due), now):
                 return bytes(counts), 0
-        state = decode_state(bytes(self._state.get()[0])) if self._state.exists() else None
+        kept = self._state.get()
+        state = None if kept is None else decode_state(bytes(kept[0]))
         opened = face(self._opener, self._url, **self._credentials)
         task = SliceTask(Queue(number, row["queue"], QueueSettings(), 0), place, image)
         try:

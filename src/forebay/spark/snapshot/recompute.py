@@ -1,4 +1,4 @@
-"""All slices folded in this process: from nothing, to compare with; or from what they were, as Spark does it."""
+"""All slices folded in this process: from nothing, or from what they were, as Spark does it."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ _AT_ONCE: Final = 16
 _OUTCOMES_MAX: Final = 1_000_000
 """Entries of the outcome log on one block."""
 MERGED_MESSAGES_MAX: Final = 4_096
-"""Settled blocks are kept as one up to so many messages: that is what is read again when something changes."""
+"""Settled blocks are kept as one up to so many messages: so many are read again when something changes."""
 _PAGE: Final = 10_000
 _PAGE_BYTES: Final = 16 << 20
 

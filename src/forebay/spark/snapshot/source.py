@@ -1,7 +1,7 @@
 """What Spark reads in each round: the slices that there are, with what the log says of their groups.
 
-The offset of a round is its number and the slices that it folded, so that the next one can say which are gone.
-A round that is run again looks at the log anew: what is folded depends on the log, not on the round.
+The offset of a round is its time and the slices that it folded, so that the next one can say which are
+gone. A round that is run again looks at the log anew: what is folded depends on the log, not on the round.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import msgspec
 import pyarrow as pa
 from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
 from pyspark.sql.pandas.types import to_arrow_schema
+from pyspark.sql.streaming.datasource import ReadLimit
 from pyspark.sql.types import BinaryType, IntegerType, LongType, StringType, StructField, StructType
 
 from forebay.log.seam import Log
@@ -45,6 +46,7 @@ class _Offset(msgspec.Struct, frozen=True):
     """A round that was planned."""
 
     round: int = 0
+    """The time when it was planned, in µs; later than that of the round before."""
     slices: dict[str, list[int]] = {}
     """By the number of a queue."""
 
@@ -96,14 +98,16 @@ class Rounds(DataSourceStreamReader):
         """Before the first round."""
         return dict(msgspec.to_builtins(_Offset()))
 
-    def latestOffset(self) -> dict[str, Any]:
+    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:  # noqa: ARG002 - all of it
         """The next round: there is always one."""
         found = self._look()
         slices: dict[str, list[int]] = {}
         for task in found.tasks:
             slices.setdefault(str(task.queue.number), []).append(task.place)
-        self._planned = (found.at, found)
-        return dict(msgspec.to_builtins(_Offset(found.at, slices)))
+        # Later than the last one, whatever the log's clock says: an offset that stays is no round.
+        number = max(found.at, msgspec.convert(start, _Offset).round + 1)
+        self._planned = (number, found)
+        return dict(msgspec.to_builtins(_Offset(number, slices)))
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         """All slices of a round in one task: each is a row."""
@@ -112,7 +116,7 @@ class Rounds(DataSourceStreamReader):
         found = planned[1] if planned is not None and planned[0] == until.round else self._look()
         purged = msgspec.msgpack.encode(found.purged)
         known = until.places()
-        rows = {
+        rows: dict[tuple[int, int], tuple[Any, ...]] = {
             (task.queue.number, task.place): (
                 task.queue.number, task.place, task.queue.name, encode_image(task.image), found.at, purged,
             )

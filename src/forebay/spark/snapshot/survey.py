@@ -14,7 +14,7 @@ from forebay.model import BLOCK_MESSAGES_CEILING, UnknownGroup, UnknownQueue
 from forebay.observe.labels import LabelSettings
 from forebay.spark.snapshot.image import SLICE, Image, SliceTask, group_image, slices
 
-__all__ = ["Survey", "survey"]
+__all__ = ["Survey", "matching", "survey"]
 
 
 class Survey(msgspec.Struct, frozen=True):
@@ -29,11 +29,10 @@ class Survey(msgspec.Struct, frozen=True):
 
 async def survey(log: Log, pattern: str, labels: LabelSettings) -> Survey:
     """Look at the queues whose whole names match."""
-    wanted = re.compile(pattern)
     rules = msgspec.json.encode(labels).decode()
     at, tasks, purged = None, list[SliceTask](), dict[int, int]()
     for queue in await log.queues():
-        if not wanted.fullmatch(queue.name):
+        if not matching(pattern, queue.name):
             continue
         try:
             found = await _queue(log, queue)
@@ -50,6 +49,11 @@ async def survey(log: Log, pattern: str, labels: LabelSettings) -> Survey:
     if at is None:
         at = (await log.stats(limit=1)).at
     return Survey(at, tasks, purged)
+
+
+def matching(pattern: str, queue: str) -> bool:
+    """Whether a queue's whole name matches."""
+    return re.fullmatch(pattern, queue) is not None
 
 
 async def _queue(log: Log, queue: Queue) -> tuple[Sequence[Progress], int, int, int]:

@@ -1,0 +1,1 @@
+"""The fold of rich series, without Spark."""
