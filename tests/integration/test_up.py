@@ -31,6 +31,7 @@ def started(tmp_path: Path) -> Iterator[Callable[..., subprocess.Popen[str]]]:
     def start(*arguments: str) -> subprocess.Popen[str]:
         command = [sys.executable, "-m", "forebay.app.cli", "up", "--listen", "127.0.0.1:0", *arguments]
         environment = {name: value for name, value in os.environ.items() if not name.startswith("FOREBAY_")}
+        environment["FOREBAY_UP_SNAPSHOT"] = "false"
         running.append(
             subprocess.Popen(
                 command,

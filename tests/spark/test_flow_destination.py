@@ -76,7 +76,8 @@ def up(folder: Path, *more: str) -> Iterator[subprocess.Popen[bytes]]:
     """`forebay up` with flows. Java inherits its output, and outlives a pipeline that is killed: a file."""
     command = [*FOREBAY, "up", "--flows", "flows.yaml", *more]
     with (folder / "printed").open("wb") as printed:
-        running = subprocess.Popen(command, cwd=folder, env=environment(), stdout=printed)
+        variables = {**environment(), "FOREBAY_UP_SNAPSHOT": "false"}
+        running = subprocess.Popen(command, cwd=folder, env=variables, stdout=printed)
     try:
         yield running
     finally:

@@ -205,7 +205,8 @@ def test_what_is_killed_goes_on_and_what_is_told_to_end_ends(tmp_path: Path) -> 
         port = free_port()
         command = [*FOREBAY, "up", "--flows", "flows.yaml", "--flows-metrics", f"127.0.0.1:{port}"]
         command += ["--listen", f"127.0.0.1:{free_port()}"]
-        running = subprocess.Popen(command, cwd=tmp_path, env=environment())
+        variables = {**environment(), "FOREBAY_UP_SNAPSHOT": "false"}  # one Java is enough
+        running = subprocess.Popen(command, cwd=tmp_path, env=variables)
         try:
             wait_until(lambda: len(read(face, "clean")) > 0)
             (pipeline,) = (each for each in family(running.pid) if _is_pipeline(each))

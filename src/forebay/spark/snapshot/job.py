@@ -44,6 +44,8 @@ class Round(msgspec.Struct, frozen=True):
     """What one round found."""
 
     number: int
+    at: int
+    """When it was planned, by the log's clock, in µs."""
     document: Document
     counts: Counts
     purged: dict[int, int]
@@ -83,12 +85,7 @@ class FoldJob:
         self._query: StreamingQuery | None = None
         self._news = threading.Condition()
         self._round: Round | None = None
-        self._began = time.monotonic()
-
-    @property
-    def last(self) -> Round | None:
-        """The last round, if there was one."""
-        return self._round
+        self._failure: str | None = None
 
     @property
     def current(self) -> int:
@@ -99,6 +96,7 @@ class FoldJob:
         """Begin, or go on where the checkpoint is; nothing happens while it runs."""
         if self._query is not None and self._query.isActive:
             return
+        self._failure = None
         self._spark.dataSource.register(self._source)
         options = {"url": self._url, "pattern": self._pattern, **self._credentials}
         rounds = (
@@ -120,43 +118,52 @@ class FoldJob:
 
     def stop(self) -> None:
         """End after the round that is under way, or without it."""
-        if self._query is not None:
-            self._query.stop()
-            self._query = None
+        query, self._query = self._query, None
+        if query is not None:
+            query.stop()
 
     def after(self, number: int, seconds: float, stopping: Callable[[], bool] = lambda: False) -> Round:
         """The first round after one of that number; Unavailable where none comes in time, or it failed."""
         until = time.monotonic() + seconds
-        with self._news:
-            while self._round is None or self._round.number <= number:
-                self._check()
-                if time.monotonic() > until or stopping():
-                    text = f"the fold on Spark took longer than {seconds:g} s"
-                    raise Unavailable(text, hint="see if the log is slow; the next round goes on from here")
-                self._news.wait(_LOOK_SECONDS)
-            return self._round
+        while True:
+            with self._news:
+                self._news.wait_for(lambda: self.current > number, _LOOK_SECONDS)
+                if self._round is not None and self._round.number > number:
+                    return self._round
+            self._check()
+            if time.monotonic() > until or stopping():
+                text = f"the fold on Spark took longer than {seconds:g} s"
+                raise Unavailable(text, hint="see if the log is slow; the next round goes on from here")
 
     def _check(self) -> None:
         query = self._query
         if query is None:
-            raise Unavailable("the fold on Spark is not running")
-        if not query.isActive:
+            raise Unavailable("the fold on Spark is not running", hint="it is started by the next round")
+        if self._failure is None and not query.isActive:
             error = query.exception()
-            self._query = None
-            said = "it was stopped" if error is None else _cause(str(error))
-            raise Unavailable(f"the fold on Spark has ended: {said}", hint="it is started again")
+            self._failure = "it was stopped" if error is None else _cause(str(error))
+        if self._failure is not None:
+            self.stop()
+            hint = f"it goes on from its checkpoint; remove {self._checkpoint} to begin anew"
+            raise Unavailable(f"the fold on Spark has ended: {self._failure}", hint=hint)
 
     def _take(self, frame: DataFrame, number: int) -> None:
-        began = self._began
-        rows = frame.collect()
+        began = time.monotonic()
+        try:
+            rows = frame.collect()  # all of the round happens here
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is said by whoever waits
+            self._failure = _cause(str(error))
+            # Spark searches the message by a regular expression: a long one overflows its stack.
+            raise RuntimeError("the round failed") from None
         purged: dict[int, int] = {}
         for row in rows:
             purged |= msgspec.msgpack.decode(bytes(row.purged), type=dict[int, int])
         counts = total(decode_counts(bytes(row.counts)) for row in rows)
-        taken_at = min((row.at for row in rows), default=int(time.time() * 1_000_000)) / 1_000_000
-        document = rich_document(counts, purged, taken_at, series_max=self._series_max)
+        at = min((row.at for row in rows), default=int(time.time() * 1_000_000))
+        document = rich_document(counts, purged, at / 1_000_000, series_max=self._series_max)
         found = Round(
             number=number,
+            at=at,
             document=document,
             counts=counts,
             purged=purged,

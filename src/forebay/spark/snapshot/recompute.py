@@ -23,16 +23,21 @@ class Recomputed(msgspec.Struct, frozen=True):
 
 
 async def recompute(
-    log: Log, labels: LabelSettings, *, pattern: str = ".*", before: Recomputed | None = None
+    log: Log,
+    labels: LabelSettings,
+    *,
+    pattern: str = ".*",
+    before: Recomputed | None = None,
+    at: int | None = None,
 ) -> Recomputed:
-    """Fold every slice."""
+    """Fold every slice, as of a time in µs: by default now."""
     found, rules = await survey(log, pattern, labels), LabelRules(labels)
     states, parts = dict[tuple[int, int], SliceState](), list[Counts]()
     for task in found.tasks:
         place = (task.queue.number, task.place)
         known = None if before is None else before.states.get(place)
         try:
-            state, counts = await fold_slice(log, task, known, rules, found.at)
+            state, counts = await fold_slice(log, task, known, rules, found.at if at is None else at)
         except UnknownQueue:  # it was deleted meanwhile
             continue
         states[place] = state

@@ -133,15 +133,17 @@ class _Fold:
         at = begin
         while at < end:
             page = await self._log.read(self._queue, at, messages=_PAGE, bytes=_PAGE_BYTES)
+            # What came since the survey is left for the next one: its groups may not know of it.
+            page = [stored for stored in page if sequence_of(stored.first) < end]
+            if not page:
+                break
             for stored in page:
-                if begin <= (first := sequence_of(stored.first)) < end:
+                if (first := sequence_of(stored.first)) >= begin:
                     found = labelled(self._image.queue, stored, self._rules)
                     self._blocks[first] = BlockFold(first, stored.count, b"", labelled=found)
                     self._stale[first] = set(self._groups)
-            if not page:
-                break
             at = sequence_of(page[-1].last) + 1
-        return max(at, begin)
+        return at
 
     async def _find_letters(self) -> None:
         for first, block in self._blocks.items():

@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import random
 from collections import Counter
+from typing import Any
 
 import pytest
 
 from forebay.log.memory import MemoryLog
+from forebay.log.values import Append, Queue, StoredBlock
 from forebay.model import ManualClock
 from forebay.observe.labels import LabelSettings
 from forebay.spark.snapshot import image, recompute, slice_fold, survey
@@ -64,3 +66,31 @@ async def _check_books(log: MemoryLog, counts: Counts) -> None:
                 "dead": group.dead,
             }
             assert mine == theirs, f"{queue.queue.name} {group.group.name}"
+
+
+class Meanwhile:
+    """A log to which somebody pushes whenever blocks are read."""
+
+    def __init__(self, log: MemoryLog, queue: Queue) -> None:
+        self._log = log
+        self._queue = queue
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._log, name)
+
+    async def read(self, *arguments: Any, **options: Any) -> list[StoredBlock]:
+        """Push, then read."""
+        await self._log.commit([Append.of(self._queue, [b"meanwhile"])])
+        return await self._log.read(*arguments, **options)
+
+
+async def test_what_is_pushed_while_a_slice_is_folded_is_found_by_the_next_fold() -> None:
+    async with MemoryLog() as log:
+        queue = await log.create_queue("q")
+        await log.create_group(queue, "g")
+        await log.commit([Append.of(queue, [b"a", b"b"])])
+        known = await recompute.recompute(Meanwhile(log, queue), LABELS)  # type: ignore[arg-type]  # all that it needs
+        assert known.counts.events == {("q", "", "ready"): 2}
+        known = await recompute.recompute(log, LABELS, before=known)
+        assert known.counts == (await recompute.recompute(log, LABELS)).counts
+        assert known.counts.events == {("q", "", "ready"): 3}
