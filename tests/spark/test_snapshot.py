@@ -23,6 +23,7 @@ from forebay.spark.snapshot.job import FoldJob, Round
 from forebay.spark.snapshot.recompute import recompute
 from pyspark_forebay import SnapshotSource
 from tests.rich_history import History
+from tests.servers.process import free_port
 from tests.spark.queues import Shelf
 
 if TYPE_CHECKING:
@@ -96,15 +97,15 @@ def killed(shelf: Shelf, folder: Path, *, rounds: int) -> Iterator[None]:
     process = subprocess.Popen(
         program, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True, start_new_session=True
     )
-    try:
-        assert process.stdout is not None
-        for _ in range(rounds):
+    with process:
+        try:
+            assert process.stdout is not None
+            for _ in range(rounds):
+                assert process.stdout.readline(), "it folds until it is killed"
+            yield
             assert process.stdout.readline(), "it folds until it is killed"
-        yield
-        assert process.stdout.readline(), "it folds until it is killed"
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        finally:
+            os.killpg(process.pid, signal.SIGKILL)
 
 
 def test_labels_and_queues_may_change_between_runs(
@@ -129,7 +130,7 @@ def test_labels_and_queues_may_change_between_runs(
         assert next_round(job).folded == 0
 
 
-def test_a_fold_that_fails_says_why_and_goes_on_when_it_is_started_again(
+def test_a_fold_that_was_stopped_goes_on_when_it_is_started_again(
     spark: SparkSession, file_shelf: Shelf, tmp_path: Path
 ) -> None:
     shelf = file_shelf
@@ -137,12 +138,19 @@ def test_a_fold_that_fails_says_why_and_goes_on_when_it_is_started_again(
     shelf.push(queue, [b"a", b"b"])
     with folding(spark, shelf, tmp_path) as job:
         next_round(job)
-        path = Path(shelf.url.removeprefix("sqlite:///"))
         job.stop()
-        assert job.current >= 0
         with pytest.raises(Unavailable, match="not running"):
             job.after(job.current, SECONDS)
-        assert path.exists()
         shelf.push(queue, [b"c"])
         job.start()
         assert next_round(job).counts.events == {("orders", "", "ready"): 3}
+
+
+def test_a_fold_without_a_log_says_why(spark: SparkSession, tmp_path: Path) -> None:
+    url = f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"
+    job = FoldJob(spark, SnapshotSource, url, str(tmp_path / "checkpoint"), labels=LABELS)
+    job.start()
+    with pytest.raises(Unavailable, match=r"has ended: .*(PostgreSQL|database)") as failed:
+        job.after(-1, SECONDS)
+    assert failed.value.hint is not None
+    assert "\n" not in str(failed.value)

@@ -103,3 +103,17 @@ def test_flows_that_are_told_another_store_than_the_server_are_refused(flows: Pa
     settings = Settings(up=UpSettings(flows=str(flows)))
     with pytest.raises(Misconfigured, match=r"another store than the server: sqlite:///elsewhere\.db"):
         _check(settings)
+
+
+def test_the_fold_is_left_out_where_it_cannot_run_and_that_is_said(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    running = _Up(Child("server", []), Settings(), ["--data", "folder"])
+    monkeypatch.setattr("forebay.app.commands.up.spark_trouble", lambda: "there is no Java")
+    assert running._snapshot() == []
+    assert "there is no Java" in caplog.text
+    monkeypatch.setattr("forebay.app.commands.up.spark_trouble", lambda: None)
+    (child,) = running._snapshot()
+    assert child._command[3:7] == ["snapshot", "run", "--data", "folder"]
+    monkeypatch.setattr(running, "_settings", Settings(up=UpSettings(snapshot=False)))
+    assert running._snapshot() == []
