@@ -76,7 +76,9 @@ class BlockFold(msgspec.Struct, array_like=True):
     first: int
     count: int
     counts: bytes
-    """What it adds up to."""
+    """What it adds up to: sums."""
+    ages: bytes = b""
+    """Since when what is ready waits; nothing where nothing is."""
     next_due: int | None = None
     """When the first of its messages that are delayed is due."""
     labelled: Labelled | None = None

@@ -67,6 +67,23 @@ class Counts(msgspec.Struct, array_like=True):
         dues = [due for due in (self.next_due, other.next_due) if due is not None]
         self.next_due = min(dues, default=None)
 
+    def take_off(self, other: Counts) -> None:
+        """Take off sums that were added before; ages stay as they are."""
+        for mine, less in zip(_sums(self), _sums(other), strict=True):
+            for key, number in less.items():
+                left = mine[key] - number
+                if left:
+                    mine[key] = left
+                else:
+                    del mine[key]
+
+    def apart(self) -> tuple[Counts, Counts]:
+        """The sums, and the ages with what is due: these can't be taken off."""
+        return (
+            Counts(self.events, self.deliveries, self.attempts, {}, {}, self.books),
+            Counts(event_ages=self.event_ages, delivery_ages=self.delivery_ages, next_due=self.next_due),
+        )
+
 
 def _sums(counts: Counts) -> tuple[dict[Key, int], ...]:
     return counts.events, counts.deliveries, counts.attempts, counts.books

@@ -86,6 +86,9 @@ class FoldJob:
         self._news = threading.Condition()
         self._round: Round | None = None
         self._failure: str | None = None
+        self._slices: dict[tuple[int, int], tuple[bytes, Counts, Counts]] = {}
+        """Of the last round: as it came, its sums and its ages."""
+        self._sums = Counts()
 
     @property
     def current(self) -> int:
@@ -158,7 +161,7 @@ class FoldJob:
         purged: dict[int, int] = {}
         for row in rows:
             purged |= msgspec.msgpack.decode(bytes(row.purged), type=dict[int, int])
-        counts = total(decode_counts(bytes(row.counts)) for row in rows)
+        counts = self._sum({(row.number, row.place): bytes(row.counts) for row in rows})
         at = min((row.at for row in rows), default=int(time.time() * 1_000_000))
         document = rich_document(counts, purged, at / 1_000_000, series_max=self._series_max)
         found = Round(
@@ -174,6 +177,24 @@ class FoldJob:
         with self._news:
             self._round = found
             self._news.notify_all()
+
+    def _sum(self, slices: dict[tuple[int, int], bytes]) -> Counts:
+        """What all slices add up to; those that are as they were in the last round aren't decoded again."""
+        known, self._slices = self._slices, {}
+        for place in known.keys() - slices.keys():
+            self._sums.take_off(known[place][1])
+        ages = []
+        for place, data in slices.items():
+            before = known.get(place)
+            if before is None or before[0] != data:
+                sums, aged = decode_counts(data).apart()
+                self._sums.add(sums)
+                if before is not None:
+                    self._sums.take_off(before[1])
+                before = (data, sums, aged)
+            self._slices[place] = before
+            ages.append(before[2])
+        return total([self._sums, *ages])
 
 
 _LOOK_SECONDS: Final = 0.2

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Final
 import msgspec
 import pandas as pd  # type: ignore[import-untyped]  # it has no types of its own
 from pyspark.sql.streaming.stateful_processor import StatefulProcessor, StatefulProcessorHandle
-from pyspark.sql.types import BinaryType, LongType, StructField, StructType
+from pyspark.sql.types import BinaryType, IntegerType, LongType, StructField, StructType
 
 from forebay.log.values import Queue, QueueSettings
 from forebay.model import UnknownQueue
@@ -25,6 +25,8 @@ __all__ = ["FOLDED", "SliceProcessor"]
 
 FOLDED: Final = StructType(
     [
+        StructField("number", IntegerType()),
+        StructField("place", LongType()),
         StructField("counts", BinaryType()),
         StructField("at", LongType()),
         StructField("purged", BinaryType()),
@@ -73,10 +75,8 @@ class SliceProcessor(StatefulProcessor):
             for row in frame.to_dict("records"):
                 found = self._fold(number, place, row)
                 if found is not None:
-                    counts, folded = found
-                    yield pd.DataFrame(
-                        {"counts": [counts], "at": [row["at"]], "purged": [row["purged"]], "folded": [folded]}
-                    )
+                    values = (number, place, found[0], row["at"], row["purged"], found[1])
+                    yield pd.DataFrame([values], columns=FOLDED.names)
 
     def _fold(self, number: int, place: int, row: Mapping[str, Any]) -> tuple[bytes, int] | None:
         if row["image"] is None:

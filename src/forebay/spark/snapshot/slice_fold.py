@@ -40,8 +40,10 @@ class SliceState(msgspec.Struct, array_like=True):
     image: Image
     blocks: list[BlockFold]
     """By first message."""
-    read_to: int = 0
+    read_to: int
     """Blocks that begin before it are known."""
+    sums: bytes
+    """What all blocks add up to, without ages: a round changes only what changed."""
 
 
 encode_state: Final = msgspec.msgpack.Encoder().encode
@@ -59,8 +61,7 @@ async def fold_slice(
     """Fold a slice from what it was to what it is; what all of it adds up to."""
     if before is not None and before.image.rules != task.image.rules:
         before = None
-    state = await _Fold(log, task, rules, now).run(before)
-    return state, total(decode_counts(block.counts) for block in state.blocks)
+    return await _Fold(log, task, rules, now).run(before)
 
 
 class _Fold:
@@ -78,9 +79,12 @@ class _Fold:
         self._stale: dict[int, set[int]] = {}
         """Blocks of which something may have changed, each with the groups whose outcomes are to be read."""
 
-    async def run(self, before: SliceState | None) -> SliceState:
-        """Fold; the state afterwards."""
-        self._keep([] if before is None else before.blocks)
+    async def run(self, before: SliceState | None) -> tuple[SliceState, Counts]:
+        """Fold; the state afterwards, and what it adds up to."""
+        known = [] if before is None else before.blocks
+        counted = {(block.first, block.count): block.counts for block in known}
+        sums = Counts() if before is None else decode_counts(before.sums)
+        self._keep(known)
         self._look_for_changes({} if before is None else {each.number: each for each in before.image.groups})
         await self._open_settled()
         begin = max(self._low, self._image.floor, 0 if before is None else before.read_to)
@@ -90,7 +94,12 @@ class _Fold:
         for first, block in self._blocks.items():
             if first in self._stale or (block.next_due is not None and block.next_due <= self._now):
                 self._count(block)
-        return SliceState(self._image, _merged(self._blocks), read_to)
+        _move(sums, counted, {(block.first, block.count): block.counts for block in self._blocks.values()})
+        data = encode_counts(sums)
+        for block in self._blocks.values():
+            if block.ages:
+                sums.add(decode_counts(block.ages))
+        return SliceState(self._image, _merged(self._blocks), read_to, data), sums
 
     def _keep(self, blocks: Sequence[BlockFold]) -> None:
         """Take along what is still there."""
@@ -178,9 +187,22 @@ class _Fold:
 
     def _count(self, block: BlockFold) -> None:
         counts, is_settled = count_up(block, list(self._groups.values()), self._now)
-        block.counts, block.next_due = encode_counts(counts), counts.next_due
+        sums, ages = counts.apart()
+        block.counts, block.next_due = encode_counts(sums), counts.next_due
+        block.ages = encode_counts(ages) if ages != Counts() else b""
         if is_settled:
             block.labelled, block.ends = None, {}
+
+
+def _move(
+    sums: Counts, before: Mapping[tuple[int, int], bytes], now: Mapping[tuple[int, int], bytes]
+) -> None:
+    """Change sums by the blocks that came, went, or count otherwise."""
+    for place in before.keys() | now.keys():
+        old, new = before.get(place), now.get(place)
+        if old != new:
+            sums.add(decode_counts(new) if new else Counts())
+            sums.take_off(decode_counts(old) if old else Counts())
 
 
 def _is_untouched(block: BlockFold, group: GroupImage) -> bool:
