@@ -286,13 +286,14 @@ def another_value(path: str) -> Any:
             "up.worker": "shop.worker:worker",
             "up.flows_metrics": "h:2",
             "up.worker_metrics": "h:3",
+            "up.snapshot_metrics": "h:4",
             "store.url": "memory://",
             "store.warm": "valkey://h",
             "metrics.queue_snapshot.url": "valkey://h",
             "server.listen": "h:1",
             "queen.encryption_key": "0f" * 32,
         }
-        return special.get(path, "other")
+        return special.get(path, "=other" if ".labels." in path else "other")
     if setting.default is None:
         return max(5, int(setting.least or 0))
     return {"limits.message_bytes_max": 1 << 19, "limits.headers_bytes_max": 1 << 12}.get(

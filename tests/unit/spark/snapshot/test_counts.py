@@ -8,7 +8,7 @@ from forebay.model import ManualClock, Message, bitmap
 from forebay.observe.document import Document, Family
 from forebay.observe.labels import LabelSettings
 from forebay.spark.snapshot.compare import Difference, compare_books, compare_documents, lasting
-from forebay.spark.snapshot.counts import Counts, decode_counts, encode_counts, rich_families
+from forebay.spark.snapshot.counts import Counts, Key, decode_counts, encode_counts, rich_families
 from forebay.spark.snapshot.recompute import Recomputed, recompute
 
 SECOND = 1_000_000
@@ -89,7 +89,7 @@ async def test_what_was_passed_is_done_unless_it_was_skipped() -> None:
 
 
 def test_missing_and_empty_labels_are_one_series_and_many_fold_into_other() -> None:
-    many = {(f"p{n}", "", "ready"): n + 1 for n in range(3_000)}
+    many: dict[Key, int] = {(f"p{n}", "", "ready"): n + 1 for n in range(3_000)}
     (events, *_) = rich_families(Counts(events=many))
     assert len(events.series) == 3_000
     (events, *_) = rich_families(Counts(events=many), series_max=1_000)

@@ -89,7 +89,7 @@ async def test_what_is_pushed_while_a_slice_is_folded_is_found_by_the_next_fold(
         queue = await log.create_queue("q")
         await log.create_group(queue, "g")
         await log.commit([Append.of(queue, [b"a", b"b"])])
-        known = await recompute.recompute(Meanwhile(log, queue), LABELS)  # type: ignore[arg-type]  # all that it needs
+        known = await recompute.recompute(Meanwhile(log, queue), LABELS)
         assert known.counts.events == {("q", "", "ready"): 2}
         known = await recompute.recompute(log, LABELS, before=known)
         assert known.counts == (await recompute.recompute(log, LABELS)).counts
