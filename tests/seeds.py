@@ -18,7 +18,10 @@ SEED_VARIABLE: Final = "FOREBAY_SEED"
 USUAL: Final = (1,)
 """The seeds of a test that has none of its own."""
 
-LISTED: Final[Mapping[str, Sequence[int]]] = {}
+LISTED: Final[Mapping[str, Sequence[int]]] = {
+    "tests/spark/test_snapshot.py::test_rounds_are_the_same_as_a_fold_from_nothing": (2, 3),
+    "tests/spark/test_snapshot.py::test_a_fold_that_is_killed_goes_on_from_its_checkpoint": (2,),
+}
 """More seeds, by the name of the test's file and its function: `tests/chaos/test_x.py::test_y`."""
 
 

@@ -75,6 +75,7 @@ def test_rounds_are_the_same_as_a_fold_from_nothing(
         assert [family.name for family in batch.families] == [f.name for f in quiet.document.families]
 
 
+@pytest.mark.timeout(900)  # Java is started for each kill
 def test_a_fold_that_is_killed_goes_on_from_its_checkpoint(
     spark: SparkSession, shelf: Shelf, tmp_path: Path, rng: random.Random
 ) -> None:

@@ -13,13 +13,15 @@ from collections.abc import Callable
 from pathlib import Path
 from urllib.request import urlopen
 
+import pytest
+
 from forebay.log.values import Append
 from forebay.model import Message
 from tests.servers.process import free_port
 from tests.spark.queues import Shelf, shelf_at
 
 FOREBAY = [sys.executable, "-m", "forebay.app.cli"]
-LONG_SECONDS = 240.0
+LONG_SECONDS = 600.0
 
 
 def environment() -> dict[str, str]:
@@ -52,6 +54,7 @@ def fill(shelf: Shelf) -> None:
     shelf(shelf.log.commit([Append.of(queue, [Message(b"x", headers={"source": "web"})] * 4)]))
 
 
+@pytest.mark.timeout(900)  # Java is started twice, and many commands are run
 def test_rich_series_are_published_shown_and_compared(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     with shelf_at(f"sqlite:///{tmp_path / 'data' / 'forebay.db'}") as shelf:
@@ -62,7 +65,7 @@ def test_rich_series_are_published_shown_and_compared(tmp_path: Path) -> None:
     with (tmp_path / "said").open("wb") as said:
         running = subprocess.Popen(command, cwd=tmp_path, env=environment(), stdout=said, stderr=said)
     try:
-        wait_until(lambda: snapshot(tmp_path, "show", "--rich").returncode == 0)
+        wait_until((tmp_path / "data" / "snapshot" / "rich" / "current").exists)
         found = json.loads(snapshot(tmp_path, "show", "--rich", "--json").stdout)
         assert found["meta"]["source"] == "spark"
         families = {family["name"]: family for family in found["document"]["families"]}
