@@ -136,13 +136,13 @@ def _rounds(bench: Bench, dsn: str, folder: Path, original_ms: float) -> Figures
         for i in range(bench.pace.rounds + 2):  # two of them warm up
             with bench.note(f"round {i + 1} of {bench.pace.rounds + 2}"):
                 number = job.after(number, _SECONDS_MAX).number
-                asyncio.run(_work(dsn))
                 begin = bench.server.log.stat().st_size
+                asyncio.run(_work(dsn))
                 found = job.after(number, _SECONDS_MAX)
                 while not found.folded:
                     found = job.after(found.number, _SECONDS_MAX)
                 if i > 1:
-                    taken.append(time.time() - found.at / 1_000_000)
+                    taken.append(found.done_at - found.at / 1_000_000)
                     database.append(_durations(bench.server.log, begin))
                     folded.append(found.folded)
                 number = found.number
@@ -180,7 +180,7 @@ async def _written_down(dsn: str) -> None:
 
 
 def _durations(log: Path, begin: int) -> float:
-    """What was written down from there on, in ms: also what rounds in between took, so rather too much."""
+    """What was written down from there on, in ms: also the pushes, and rounds in between; rather too much."""
     with log.open("rb") as file:
         file.seek(begin)
         return sum(float(found) for found in _DURATION.findall(file.read()))

@@ -53,6 +53,9 @@ class Round(msgspec.Struct, frozen=True):
     folded: int
     """Slices that had to be looked at."""
     seconds: float
+    """How long the fold took, without the plan."""
+    done_at: float
+    """When its series were there, by this machine's clock, in seconds."""
 
 
 class FoldJob:
@@ -173,6 +176,7 @@ class FoldJob:
             slices=len(rows),
             folded=sum(row.folded for row in rows),
             seconds=time.monotonic() - began,
+            done_at=time.time(),
         )
         with self._news:
             self._round = found

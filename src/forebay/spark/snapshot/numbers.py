@@ -18,7 +18,7 @@ __all__ = ["FoldNumbers"]
 GAUGES: Final = {
     "forebay_fold_slices": ("slices", "Slices of queues that the last round was about."),
     "forebay_fold_series": ("series", "Series that the last round gave."),
-    "forebay_fold_seconds": ("seconds", "How long the last round took, from its plan to its series."),
+    "forebay_fold_seconds": ("seconds", "How long the last round took to fold."),
     "forebay_fold_taken_at_seconds": ("taken_at", "To when the last round counted, in seconds since 1970."),
 }
 COUNTERS: Final = {
