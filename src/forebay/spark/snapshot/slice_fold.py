@@ -76,6 +76,8 @@ class _Fold:
         self._rules = rules
         self._now = now
         self._blocks: dict[int, BlockFold] = {}
+        self._cut: list[BlockFold] = []
+        """Settled blocks that are kept as one, and of which some were dropped."""
         self._stale: dict[int, set[int]] = {}
         """Blocks of which something may have changed, each with the groups whose outcomes are to be read."""
 
@@ -103,9 +105,11 @@ class _Fold:
 
     def _keep(self, blocks: Sequence[BlockFold]) -> None:
         """Take along what is still there."""
-        wanted = self._wanted()
+        wanted, floor = self._wanted(), self._image.floor
         for block in blocks:
-            if block.first in wanted if block.is_lone else block.end > self._image.floor:
+            if not block.is_lone and block.first < floor < block.end:
+                self._cut.append(block)
+            elif block.first in wanted if block.is_lone else block.first >= floor:
                 self._blocks[block.first] = block
         for first in wanted - self._blocks.keys():
             self._blocks[first] = BlockFold(first, 1, b"", is_lone=True)
@@ -130,12 +134,13 @@ class _Fold:
 
     async def _open_settled(self) -> None:
         """Read those again that were settled, and of which something changed, or a part was dropped."""
+        for block in self._cut:
+            await self._read(self._image.floor, block.end)
         for first, block in list(self._blocks.items()):
-            cut = first < self._image.floor
-            if not block.is_lone and block.labelled is None and (cut or first in self._stale):
+            if not block.is_lone and block.labelled is None and first in self._stale and block.counts:
                 del self._blocks[first]
-                self._stale.pop(first, None)
-                await self._read(max(first, self._image.floor), block.end)
+                del self._stale[first]
+                await self._read(first, block.end)
 
     async def _read(self, begin: int, end: int) -> int:
         """Read the blocks that begin from there to before `end`; where the next one begins."""
