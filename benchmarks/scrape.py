@@ -1,15 +1,16 @@
 """Benchmark of metrics: `python -m benchmarks.scrape`, or `make bench-scrape`.
 
 What a scrape of `/metrics` takes, and what it takes to make the snapshot that is scraped, beside a thousand
-messages that wait and beside five million. It prints a table, and ends with one line of JSON that has all
-figures. The exit status is 1 when a required figure falls short. A ratio is that of the medians of one run.
+messages that wait and beside five million; and what a refresh of the rich series takes on Spark. It prints a
+table, and ends with one line of JSON that has all figures. The exit status is 1 when a required figure falls
+short. A ratio is that of the medians of one run.
 """
 
 import sys
 from collections.abc import Sequence
 from typing import Final
 
-from benchmarks.parts import refreshing, scraping
+from benchmarks.parts import refreshing, rich_refresh, scraping
 from benchmarks.report import Parts, run_benchmark
 from benchmarks.verdict import Requirement
 
@@ -17,7 +18,7 @@ _REFRESHES: Final[Parts] = {
     "sqlite_refresh": refreshing.run_sqlite,
     "postgres_refresh": refreshing.run_postgres,
 }
-PARTS: Final[Parts] = {"scrape": scraping.run, **_REFRESHES}
+PARTS: Final[Parts] = {"scrape": scraping.run, **_REFRESHES, "rich_refresh": rich_refresh.run}
 REQUIREMENTS: Final = (
     Requirement("scrape", "series", at_least=scraping.SERIES),
     Requirement("scrape", "p99_ms", at_most=50.0),
@@ -31,6 +32,8 @@ REQUIREMENTS: Final = (
             Requirement(part, "loop_ms", at_most=10.0),
         )
     ),
+    Requirement("rich_refresh", "refresh_seconds", at_most=1.0),
+    Requirement("rich_refresh", "database_ratio", at_least=10.0),
 )
 
 

@@ -16,8 +16,6 @@ from collections.abc import Callable
 from contextlib import AsyncExitStack
 from typing import TYPE_CHECKING, Final
 
-from prometheus_client import CollectorRegistry
-
 from forebay.app.commands.deliver import process_title
 from forebay.app.commands.fold_setup import fold_folder, fold_job, fold_url
 from forebay.app.commands.numbers_page import NumbersPage
@@ -117,10 +115,8 @@ async def _publish(settings: Settings, job: "FoldJob", ending: threading.Event, 
             numbers=numbers.refreshes,
         )
         if page is not None:
-            registry = CollectorRegistry()
-            registry.register(numbers)
             trouble = lambda: numbers.refreshes.error or None  # noqa: E731 - a line of its own says more
-            await stack.enter_async_context(NumbersPage(registry, trouble, page))
+            await stack.enter_async_context(NumbersPage([numbers], trouble, page))
         logger.info("rich series are folded every %g s", section.rich_interval)
         task = asyncio.create_task(refresher.run(), name="forebay-fold-refresher")
         stack.push_async_callback(cancel, task)

@@ -7,7 +7,8 @@ from typing import Final, TypeAlias
 
 import msgspec
 
-from forebay.observe.document import SERIES_MAX, Document, Family, family
+from forebay.observe.document import SERIES_MAX, Document, Family, snapshot_family
+from forebay.observe.metric_table import TABLE
 
 __all__ = [
     "ATTEMPTS",
@@ -131,11 +132,7 @@ DELIVERIES: Final = "forebay_event_delivery_queue"
 DELIVERY_AGES: Final = "forebay_event_delivery_queue_oldest_age_seconds"
 ATTEMPTS: Final = "forebay_event_delivery_attempts"
 
-_DELIVERY_LABELS: Final = (
-    "project", "project_name", "endpoint", "status", "event_type", "source", "organisation_id",
-    "organisation_name",
-)  # fmt: skip
-_STATUS_AT: Final = _DELIVERY_LABELS.index("status")
+_STATUS_AT: Final = TABLE[DELIVERIES].labels.index("status")
 
 
 def rich_families(
@@ -150,29 +147,14 @@ def rich_families(
     deliveries = [
         (_settled(key, skipping), float(number)) for key, number in counts.deliveries.items() if number
     ]
-    return [
-        family(
-            EVENTS, "gauge", "Messages, by what is left to do with them.", ("project", "source", "status"),
-            _floats(counts.events), series_max=series_max,
-        ),
-        family(
-            EVENT_AGES, "age", "How long the oldest message that is ready for a group has waited.",
-            ("project", "source"), _seconds(counts.event_ages), series_max=series_max,
-        ),
-        family(
-            DELIVERIES, "gauge", "Messages of each group, by what is left to do with them.",
-            _DELIVERY_LABELS, deliveries, series_max=series_max,
-        ),
-        family(
-            DELIVERY_AGES, "age", "How long the oldest message of a group that is ready has waited.",
-            ("project", "endpoint", "source"), _seconds(counts.delivery_ages), series_max=series_max,
-        ),
-        family(
-            ATTEMPTS, "gauge", "Outcomes of deliveries, with the HTTP status where there was one.",
-            ("project", "endpoint", "status", "http_status_code"), _floats(counts.attempts),
-            series_max=series_max,
-        ),
-    ]  # fmt: skip
+    series = {
+        EVENTS: _floats(counts.events),
+        EVENT_AGES: _seconds(counts.event_ages),
+        DELIVERIES: deliveries,
+        DELIVERY_AGES: _seconds(counts.delivery_ages),
+        ATTEMPTS: _floats(counts.attempts),
+    }
+    return [snapshot_family(name, rows, series_max=series_max) for name, rows in series.items()]
 
 
 def rich_document(
