@@ -7,9 +7,9 @@ import { plot } from "./plot.js";
 const total = (queues, name) => queues.reduce((all, queue) => all + (queue[name] ?? 0), 0);
 
 const TILES = [
-  ["ready", "Waiting", "Can be taken now, warm and cold"],
-  ["leased", "With workers", "Handed out, and not settled yet"],
-  ["delayed", "For later", "Their start time, or their next attempt, is to come"],
+  ["ready", "Ready", "Can be taken now, warm and cold"],
+  ["leased", "Leased", "Handed out, and not settled yet"],
+  ["delayed", "Delayed", "Their start time, or their next attempt, is to come"],
   ["dead", "Dead", "Given up: see the dead letters below"],
 ];
 

@@ -68,7 +68,7 @@ def _declare_spark(parser: argparse.ArgumentParser) -> None:
 def run(arguments: argparse.Namespace) -> int:
     """Fold and publish until a signal."""
     require_spark("rich series need Spark")
-    from forebay.app.commands.folding import run_fold  # noqa: PLC0415 - Spark takes its time to load
+    from forebay.app.commands.snapshot_run import run_fold  # noqa: PLC0415 - Spark takes its time to load
 
     return run_fold(arguments)
 
@@ -76,7 +76,7 @@ def run(arguments: argparse.Namespace) -> int:
 def shadow(arguments: argparse.Namespace) -> int:
     """Fold, and compare; status 1 where something differs. Nothing is published."""
     require_spark("rich series need Spark")
-    from forebay.app.commands.shadowing import compare  # noqa: PLC0415 - likewise
+    from forebay.app.commands.snapshot_shadow import compare  # noqa: PLC0415 - likewise
 
     found = compare(arguments)
     if arguments.json:

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from forebay.app.commands.fold_setup import fold_folder, fold_job, fold_url
-from forebay.app.commands.folding import FIRST_SECONDS, MASTER, SPARK, check_pattern, stop_spark
+from forebay.app.commands.snapshot_run import FIRST_SECONDS, MASTER, SPARK, check_pattern, stop_spark
 from forebay.app.commands.spark_signals import SparkSignals
 from forebay.app.configuring import load_from
 from forebay.app.logs import set_up_logs
