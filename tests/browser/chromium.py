@@ -74,9 +74,10 @@ class Page:
         return found["result"].get("value")
 
     async def until(self, expression: str) -> None:
-        """Wait until an expression is true in the page."""
-        look = f"const look = () => ({expression}) ? done() : setTimeout(look, 20)"
-        script = f"new Promise((done) => {{ {look}; look(); }})"
+        """Wait until an expression is true in the page; while it can't be evaluated it isn't."""
+        is_so = f"const isSo = () => {{ try {{ return {expression}; }} catch {{ return false; }} }}"
+        look = "const look = () => isSo() ? done() : setTimeout(look, 20)"
+        script = f"new Promise((done) => {{ {is_so}; {look}; look(); }})"
         try:
             await self.command("Runtime.evaluate", expression=script, awaitPromise=True)
         except TimeoutError:
