@@ -424,7 +424,12 @@ def test_the_wrong_method_is_told_the_right_ones(port: int) -> None:
 
 
 def test_nothing_is_served_at_other_paths(port: int) -> None:
-    for path in ("/", "/v2/queues", "/v1", "/v1/queues/orders/nothing", "/v1/queues/orders/messages/1"):
+    for path in (
+        "/v2/queues",
+        "/v1",
+        "/v1/queues/orders/nothing",
+        "/v1/queues/orders/messages/1",
+    ):
         assert "openapi" in ask(port, "GET", path).problem(404)["hint"]
 
 

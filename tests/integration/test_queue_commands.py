@@ -301,4 +301,5 @@ def test_a_wrong_usage_is_status_2_and_says_what(commands: Commands, arguments: 
     done = forebay(*arguments, cwd=commands.folder)
     assert done.returncode == 2
     assert done.stdout == ""
-    assert "error: " in done.stderr
+    assert done.stderr.startswith("forebay ")
+    assert "; see `forebay" in done.stderr

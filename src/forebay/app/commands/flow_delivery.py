@@ -119,8 +119,9 @@ class FlowDelivery:
 
     def is_active(self) -> bool:
         """Tell if it goes on, and count what was sent since the last time."""
+        is_active = not self._task.done()  # first: what it sent before it ended is counted then
         self._count()
-        return not self._task.done()
+        return is_active
 
     def error(self) -> BaseException | None:
         """Why it ended by itself; None when all is sent, or it was stopped."""
