@@ -12,6 +12,7 @@ import hypothesis
 import pytest
 
 from tests.awake import Awake
+from tests.clock_jumps import Jumping
 from tests.seeds import repeat_command, seeds_of
 from tests.servers import (
     ForebayServer,
@@ -100,6 +101,12 @@ def awake() -> Iterator[Awake]:
     """Give a clock for bounds, which leaves out what the machine stalls."""
     with Awake() as clock:
         yield clock
+
+
+@pytest.fixture
+def jumping(monkeypatch: pytest.MonkeyPatch) -> Jumping:
+    """Give a hand on the clock of the machine."""
+    return Jumping(monkeypatch)
 
 
 @pytest.fixture(scope="session")

@@ -8,26 +8,12 @@ from pathlib import Path
 import pytest
 
 from forebay.app.opening import open_embedded
-from forebay.model import ManualClock, SystemClock, identity
+from forebay.model import SystemClock
 from forebay.store.store import LogStore
 from forebay.store.values import Retry, Task
+from tests.clock_jumps import Jumping
 
 HOUR = 3_600_000_000
-
-
-class Jumping:
-    """What every clock of this process says, from now on; but for ids, which would never go back."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.jump = 0
-        before = SystemClock.now
-        patch.setattr(SystemClock, "now", lambda clock: before(clock) + self.jump)
-        patch.setattr(identity._mint, "_clock", ManualClock(before(SystemClock())))
-
-
-@pytest.fixture
-def jumping(monkeypatch: pytest.MonkeyPatch) -> Jumping:
-    return Jumping(monkeypatch)
 
 
 @pytest.fixture(params=["memory://", "sqlite:///{}/log.db"], ids=["memory", "sqlite"])

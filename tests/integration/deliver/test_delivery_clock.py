@@ -13,28 +13,13 @@ import forebay
 from forebay.deliver.http.destination import HttpDestination
 from forebay.deliver.queue_delivery import QueueDelivery
 from forebay.deliver.settings import DestinationSettings, QueueDeliverySettings
-from forebay.model import ManualClock, SystemClock, identity
 from forebay.store.store import LogStore
+from tests.clock_jumps import Jumping
 from tests.integration.work.steps import until
 from tests.servers.destination import DestinationServer, Received, answer
 
 HOUR = 3_600_000_000
 LONG_SECONDS = 120.0
-
-
-class Jumping:
-    """What every clock of this process says, but for ids, which would never go back."""
-
-    def __init__(self, patch: pytest.MonkeyPatch) -> None:
-        self.jump = 0
-        before = SystemClock.now
-        patch.setattr(SystemClock, "now", lambda clock: before(clock) + self.jump)
-        patch.setattr(identity._mint, "_clock", ManualClock(before(SystemClock())))
-
-
-@pytest.fixture
-def jumping(monkeypatch: pytest.MonkeyPatch) -> Jumping:
-    return Jumping(monkeypatch)
 
 
 class Timed:
