@@ -19,7 +19,7 @@ from typing import Any, Final, NamedTuple, Self
 from forebay.disk import Disk
 from forebay.failover.backlog import Backlog
 from forebay.failover.buffering import Buffer
-from forebay.failover.health import PATIENCE, Health, LogSlow, UnansweredError
+from forebay.failover.health import PATIENCE, Health, LogSlow, UnansweredError, is_answered
 from forebay.failover.log import FailoverLog, guarded
 from forebay.failover.replaying import Replayed, Replayer
 from forebay.failover.report import Report
@@ -270,6 +270,7 @@ class Failover:
         A log that is there, and slow, is waited for; but not for ever. Anything but our own errors is a fault
         of this program, and not one of the log: see `FailoverLog`.
         """
+        change = self.health.changes
         try:
             return await self.health.wait(write(), seconds)
         except (Rejected, Conflict):
@@ -277,9 +278,9 @@ class Failover:
         except LogSlow as error:
             logger.warning("a push goes to the spool: %s", error.message)
         except ForebayError as error:
-            self.health.fail(error.message)
+            self.health.fail(error.message, since=change)
         except (UnansweredError, TimeoutError) as error:
-            self.health.fail(str(error) or f"no answer within {seconds:.1f} seconds")
+            self.health.fail(str(error) or f"no answer within {seconds:.1f} seconds", since=change)
         return None
 
     def buffer(self, queue: str, messages: Sequence[Message]) -> Appended:
@@ -324,8 +325,9 @@ class Failover:
             except TimeoutError:
                 # Whoever replays may wait for an answer for much longer.
                 still = loop.time() - moved_at > STILL * seconds and not self._disk_fault
+                change = self.health.changes
                 if still and not await self.health.answers(LEAST * seconds):
-                    self.health.fail(f"nothing was replayed within {STILL * seconds:g} seconds")
+                    self.health.fail(f"nothing was replayed within {STILL * seconds:g} seconds", since=change)
                 return False
         return False
 
@@ -383,8 +385,8 @@ class Failover:
         if way is None:
             return
         change = self.health.changes
-        if not self.health.is_healthy:
-            await way.ping()
+        if not self.health.is_healthy and not await is_answered(way.ping):
+            return  # silence is no news: it was away, and a call that began later may have found it
         if self._held is None:
             await self._replay_all(way, change)
         await self._recover(way, change)
@@ -529,12 +531,13 @@ class Failover:
             way = self._way
             if way is None or not self.health.is_healthy or self._held is not None:
                 continue
+            change = self.health.changes
             try:
                 await self._retry(way)
             except DiskFault as error:
                 logger.error("what was set aside can't be tried again: %s", error)  # noqa: TRY400 - likewise
             except ForebayError as error:
-                self.health.fail(error.message)
+                self.health.fail(error.message, since=change)
             except Exception:
                 logger.exception("what was set aside can't be tried again")
 

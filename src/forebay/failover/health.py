@@ -68,13 +68,14 @@ class Health:
         if it doesn't answer the ping, either. If it does, a call that may be made `again` is; the second
         failure counts.
         """
+        change = self.changes
         try:
             return await self._bounded(verb, seconds)
         except (LogAway, LogSlow):
             raise
         except Unavailable as error:
-            if ping is None or not await _is_answered(partial(self._bounded, ping)):
-                self.fail(error.message)
+            if ping is None or not await is_answered(partial(self._bounded, ping)):
+                self.fail(error.message, since=change)
                 raise self.away() from error
             if not again:
                 raise
@@ -84,7 +85,7 @@ class Health:
         """Call the log; LogAway if it is away, becomes so meanwhile, or is silent for so many seconds."""
         if not self.is_healthy:
             raise self.away()
-        timeout = asyncio.timeout(None)
+        timeout, change = asyncio.timeout(None), self.changes
         try:
             async with timeout:
                 self._calls.add(timeout)
@@ -97,7 +98,7 @@ class Health:
                 raise
             raise self.away() from None
         except UnansweredError as error:
-            self.fail(str(error))
+            self.fail(str(error), since=change)
             raise self.away() from None
 
     async def wait(self, call: Awaitable[T], seconds: float) -> T:
@@ -121,7 +122,7 @@ class Health:
 
     async def _answers_before(self, work: asyncio.Future[T], seconds: float) -> bool:
         """Whether a call has an answer; UnansweredError if it has none and the probe hasn't either."""
-        asked = asyncio.ensure_future(_is_answered(self.probe)) if self.probe is not None else None
+        asked = asyncio.ensure_future(is_answered(self.probe)) if self.probe is not None else None
         try:
             waiting: set[asyncio.Future[Any]] = {work} if asked is None else {work, asked}
             await asyncio.wait(waiting, timeout=seconds, return_when=asyncio.FIRST_COMPLETED)
@@ -137,13 +138,17 @@ class Health:
         """Whether the log answers at all, within so many seconds; not where nothing can be asked."""
         try:
             async with asyncio.timeout(seconds):
-                return self.probe is not None and await _is_answered(self.probe)
+                return self.probe is not None and await is_answered(self.probe)
         except TimeoutError:
             return False
 
-    def fail(self, reason: str) -> None:
-        """The log is away: whoever waits for it is told so at once."""
-        if not self.is_healthy:
+    def fail(self, reason: str, *, since: int | None = None) -> None:
+        """The log is away: whoever waits for it is told so at once.
+
+        `since` is what `changes` was when the call began that failed. If the log came or went after that, the
+        failure says nothing about the log as it is now.
+        """
+        if not self.is_healthy or since not in {None, self.changes}:
             return
         self._change(healthy=False, reason=reason)
         self.outages += 1
@@ -186,7 +191,8 @@ class Health:
         return LogAway(text, hint="try again with the same id", retry_after_seconds=1.0)
 
 
-async def _is_answered(ping: Callable[[], Awaitable[object]]) -> bool:
+async def is_answered(ping: Callable[[], Awaitable[object]]) -> bool:
+    """Whether a ping is answered."""
     try:
         await ping()
     except (ForebayError, TimeoutError):

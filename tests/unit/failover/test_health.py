@@ -101,6 +101,17 @@ async def test_it_says_since_when_and_why() -> None:
     assert health.reason is None
 
 
+async def test_a_call_from_before_the_log_was_found_proves_nothing_when_it_fails() -> None:
+    health = healthy()
+    before = health.changes
+    health.fail("pulled the plug")
+    health.recover()
+    health.fail("the log is being opened", since=before)
+    assert health.is_healthy
+    health.fail("pulled the plug again", since=health.changes)
+    assert not health.is_healthy
+
+
 async def test_closing_is_no_outage() -> None:
     health = healthy()
     health.close()

@@ -8,6 +8,7 @@ from __future__ import annotations
 import asyncio
 import random
 from collections import Counter, defaultdict
+from contextlib import AsyncExitStack
 
 import pytest
 from hypothesis import given, settings
@@ -15,6 +16,7 @@ from hypothesis import strategies as st
 
 from forebay.failover.failover import Failover
 from forebay.failover.settings import FailoverSettings
+from forebay.log.seam import LogAway
 from forebay.log.values import Appended
 from forebay.model import Block, ForebayError, Message, Unavailable, cancel, mint
 from forebay.store.store import LogStore
@@ -124,9 +126,20 @@ async def drain(world: World) -> None:
     """A last process, that nothing happens to."""
     async with await Failover.open(world.disk, SETTINGS) as failover:
         world.log.mode = "there"
-        async with LogStore(failover.guard(world.log.as_log)), asyncio.timeout(DEADLINE_SECONDS):
+        async with asyncio.timeout(DEADLINE_SECONDS), await opened(failover, world.log):
             while failover.status().pending or not failover.health.is_healthy:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.002)
+
+
+async def opened(failover: Failover, log: OutageLog) -> AsyncExitStack:
+    """A store that is open. On a machine that stalls, a log that is there may seem away: open it again."""
+    while True:
+        try:
+            async with AsyncExitStack() as stack:
+                await stack.enter_async_context(LogStore(failover.guard(log.as_log)))
+                return stack.pop_all()
+        except LogAway:
+            await asyncio.sleep(0.002)
 
 
 async def check(world: World) -> None:

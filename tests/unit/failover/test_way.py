@@ -4,13 +4,18 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
 
+from forebay.disk import RealDisk
+from forebay.failover.failover import Failover
+from forebay.failover.settings import FailoverSettings
 from forebay.failover.way import PINGS, LogWay
 from forebay.model import Unavailable
+from tests.unit.failover.outage import OutageLog
 
 
 class Line:
@@ -92,3 +97,23 @@ async def test_whoever_gives_up_leaves_no_ping_behind() -> None:
     with pytest.raises(asyncio.CancelledError):
         await asking
     assert line.open == 0
+
+
+async def test_a_ping_that_fails_after_the_log_was_opened_is_no_outage(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    failed = asyncio.Event()
+    async with await Failover.open(RealDisk(tmp_path), FailoverSettings(flush_seconds=0.01)) as failover:
+
+        async def ping(_way: LogWay) -> None:
+            away = failover.health.away()
+            failover.health.recover()
+            failed.set()
+            raise away
+
+        monkeypatch.setattr(LogWay, "ping", ping)
+        failover.guard(OutageLog().as_log)
+        async with asyncio.timeout(10.0):
+            await failed.wait()
+        assert failover.health.is_healthy
+        assert failover.health.outages == 0
