@@ -9,7 +9,6 @@ from forebay.app.commands.output import print_json, print_line, print_table, tim
 from forebay.app.configuring import declare_settings, load_from
 from forebay.app.settings import Settings
 from forebay.app.snapshots import RICH, open_snapshots
-from forebay.model import format_seconds
 from forebay.observe.document import Document, decode_document
 from forebay.observe.snapshot_store import Published
 from forebay.spark.session import require_spark
@@ -127,7 +126,7 @@ def show(arguments: argparse.Namespace) -> int:
         [
             (
                 f"v{published.version}", time_text(int(meta.generated_at_unix * 1_000_000)), meta.source,
-                meta.status, meta.rows_total, format_seconds(meta.aggregation_duration_ms / 1000), meta.owner,
+                meta.status, meta.rows_total, f"{meta.aggregation_duration_ms / 1000:.3f} s", meta.owner,
                 meta.fence,
             )
         ],
