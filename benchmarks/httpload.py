@@ -18,9 +18,11 @@ def request(
     method: str = "POST",
     media: str = "application/json",
     accept: str = "",
+    encoding: str = "",
 ) -> bytes:
-    """One request as bytes."""
+    """One request as bytes; the encoding is that of the answer."""
     accepted = f"Accept: {accept}\r\n" if accept else ""
+    accepted += f"Accept-Encoding: {encoding}\r\n" if encoding else ""
     head = (
         f"{method} {path} HTTP/1.1\r\nHost: 127.0.0.1\r\nContent-Type: {media}\r\n{accepted}"
         f"Content-Length: {len(body)}\r\n\r\n"

@@ -6,6 +6,7 @@ PostgreSQL writes down: while a server is left alone for some seconds, and while
 """
 
 import asyncio
+import gzip
 import re
 from collections import Counter
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -36,7 +37,8 @@ _BLOCK: Final = 100
 _FLOWS: Final = 20
 _BLOCKS_AT_ONCE: Final = 50
 _PROMETHEUS: Final = "text/plain;version=0.0.4;q=0.5,*/*;q=0.1"
-_SCRAPE: Final = request("/metrics", method="GET", accept=_PROMETHEUS)
+_SCRAPE: Final = request("/metrics", method="GET", accept=_PROMETHEUS, encoding="gzip")
+"""As Prometheus asks."""
 _SERIES: Final = re.compile(rb"\nforebay_snapshot_series (\d+)")
 _STATEMENT: Final = re.compile(r"LOG:  (?:statement|execute [^:]*): (.*)")
 _SELDOM: Final = {"queue_snapshot": {"refresh_interval": "1h", "max_staleness": "2h"}}
@@ -70,7 +72,7 @@ async def run(bench: Bench) -> Figures:
                 ]
                 few, many = [await _fifty(sites, port) for port in ports]
                 with bench.note("first snapshots"):
-                    series, size = await _has_snapshot(few[0])
+                    series, size, packed = await _has_snapshot(few[0])
                     await _has_snapshot(many[0])
                 rounds: list[tuple[list[float], list[float]]] = []
                 for number in range(pace.rounds):
@@ -82,6 +84,7 @@ async def run(bench: Bench) -> Figures:
     return {
         "series": float(series),
         "answer_kb": round(size / 1000, 1),
+        "gzip_kb": round(packed / 1000, 1),
         "scrapers": float(SCRAPERS),
         "p50_ms": round(median(median(b) for _, b in rounds) * 1000, 1),
         "p99_ms": round(median(b for _, b in slowest) * 1000, 1),
@@ -123,14 +126,15 @@ async def _fifty(stack: AsyncExitStack, port: int) -> Sequence[HttpConnection]:
     return opened
 
 
-async def _has_snapshot(connection: HttpConnection) -> tuple[int, int]:
-    """Wait for the first snapshot: how many series it has, and how large an answer is."""
+async def _has_snapshot(connection: HttpConnection) -> tuple[int, int, int]:
+    """Wait for the first snapshot: its series, and the size of an answer, also compressed."""
     async with asyncio.timeout(600):
         while True:
-            body = await connection.ask(_SCRAPE)
+            packed = await connection.ask(_SCRAPE)
+            body = gzip.decompress(packed)
             found = _SERIES.search(body)
             if found is not None and int(found[1]) >= SERIES:
-                return int(found[1]), len(body)
+                return int(found[1]), len(body), len(packed)
             await asyncio.sleep(0.2)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import json
 import re
 from pathlib import Path
 from time import time
 from typing import Any, Final
 
+import pytest
 from prometheus_client.openmetrics import parser as open_parser
 from prometheus_client.parser import text_string_to_metric_families
 
@@ -60,6 +62,25 @@ def test_a_scrape_shows_where_messages_are(awake: Awake) -> None:
         assert families["forebay_snapshot_stale"].samples[0].value == 0
         names = [family.name for family in text_string_to_metric_families(scrape(server.port))]
         assert len(names) == len(set(names))
+
+
+@pytest.mark.parametrize("headers", [OPEN, {"Accept": "text/plain"}], ids=["open_metrics", "classic"])
+def test_who_reads_gzip_gets_the_same_text_compressed(awake: Awake, headers: dict[str, str]) -> None:
+    with ForebayServer(sections=quick()) as server:
+        push(server, 3)
+        until(server, READY, 3, awake)
+        plain = ask(server.port, "GET", "/metrics", headers=headers)
+        packed = ask(server.port, "GET", "/metrics", headers=headers | {"Accept-Encoding": "br, gzip"})
+        assert packed.headers["content-encoding"] == "gzip"
+        assert plain.headers["vary"] == packed.headers["vary"] == "accept, accept-encoding"
+        assert "content-encoding" not in plain.headers
+        assert len(packed.body) * 3 < len(plain.body)
+        assert names_in(gzip.decompress(packed.body)) == names_in(plain.body)
+
+
+def names_in(text: bytes) -> list[str]:
+    """What each line is about: its numbers change."""
+    return [line if line.startswith("#") else line.rsplit(" ", 1)[0] for line in text.decode().splitlines()]
 
 
 def test_an_age_grows_between_two_refreshes(awake: Awake) -> None:

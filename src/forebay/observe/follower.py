@@ -104,13 +104,13 @@ class Follower:
         age = self.age_seconds
         return age is None or age > self._max_staleness
 
-    def pieces(self, *, open_metrics: bool) -> list[bytes]:
-        """The text of the snapshot's families, and what is to be said of it."""
-        health = "".join(render(each, open_metrics=open_metrics) for each in self._health()).encode()
-        exposition = self._texts.get(open_metrics)
-        if exposition is None or self.shown_document is None:
-            return [health]
-        return [exposition.data(self._wall()), health]
+    def exposition(self, *, open_metrics: bool) -> Exposition | None:
+        """The snapshot's families as text, if they are for this process to show."""
+        return None if self.shown_document is None else self._texts.get(open_metrics)
+
+    def health(self, *, open_metrics: bool) -> bytes:
+        """The text of what is to be said of the snapshot."""
+        return "".join([render(each, open_metrics=open_metrics) for each in self._health()]).encode()
 
     @property
     def shown_document(self) -> Document | None:

@@ -1,4 +1,4 @@
-"""The text of `/metrics`: families of several sources, in the format that the scraper asks for."""
+"""The text of `/metrics`: families of several sources, as the scraper asks for it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from prometheus_client.registry import Collector
 from forebay.observe.process_metrics import ProcessMetrics
 from forebay.observe.shown_metrics import ShownMetric
 
-__all__ = ["CLASSIC", "END", "OPEN_METRICS", "MetricsPage", "prefers_open_metrics"]
+__all__ = ["CLASSIC", "END", "OPEN_METRICS", "MetricsPage", "prefers_open_metrics", "takes_gzip"]
 
 CLASSIC: Final = "text/plain; version=0.0.4; charset=utf-8"
 OPEN_METRICS: Final = "application/openmetrics-text; version=1.0.0; charset=utf-8"
@@ -54,13 +54,23 @@ class MetricsPage(Collector):
 
 def prefers_open_metrics(accept: str) -> bool:
     """Tell if an `Accept` header asks for OpenMetrics at least as much as for plain text."""
-    quality = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
-    for wish in accept.lower().split(","):
-        media, *parameters = (part.strip() for part in wish.split(";"))
-        if media in quality:
-            given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
-            quality[media] = max(quality[media], _number(given))
-    return 0 < quality["application/openmetrics-text"] >= quality["text/plain"]
+    quality = _qualities(accept)
+    wanted = quality.get("application/openmetrics-text", 0.0)
+    return 0 < wanted >= quality.get("text/plain", 0.0)
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Tell if an `Accept-Encoding` header names gzip, and doesn't refuse it."""
+    return _qualities(accept_encoding).get("gzip", 0.0) > 0
+
+
+def _qualities(header: str) -> dict[str, float]:
+    found = dict[str, float]()
+    for wish in header.lower().split(","):
+        name, *parameters = (part.strip() for part in wish.split(";"))
+        given = next((text[2:] for text in parameters if text.startswith("q=")), "1")
+        found[name] = max(found.get(name, 0.0), _number(given))
+    return found
 
 
 def _number(text: str) -> float:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import math
 from typing import Any
 
@@ -23,7 +24,7 @@ def shown(
     document: Document, *, open_metrics: bool, now: float = NOW
 ) -> dict[str, dict[tuple[str, ...], float]]:
     """The series that a parser of Prometheus' own client reads."""
-    text = Exposition(document, open_metrics=open_metrics).text(now)
+    text = Exposition(document, open_metrics=open_metrics).data(now).decode()
     found = _parse_open(text + "# EOF\n") if open_metrics else parse_classic(text)
     return {
         sample.name: {
@@ -88,12 +89,25 @@ def test_those_who_scrape_at_once_get_the_same_text() -> None:
     assert b"x_age_seconds 4.000\n" in exposition.data(NOW - 1)  # a clock that was set back
 
 
+def test_what_is_compressed_is_the_same_text_with_any_end() -> None:
+    many = [([str(n)], float(n)) for n in range(5000)]
+    made = document(
+        family("x_age_seconds", "age", "X.", ["q"], many), family("x_ready", "gauge", "X.", ["q"], many)
+    )
+    exposition = Exposition(made, open_metrics=False)
+    start = exposition.gzip(NOW)
+    assert exposition.gzip(NOW + SAME_SECONDS / 2) is start
+    assert gzip.decompress(exposition.gzip(NOW + 5).end(b"")) == exposition.data(NOW + 5)
+    for end in (b"", b"# EOF\n", b"x 1\n" * 50_000):
+        assert gzip.decompress(start.end(end)) == Exposition(made, open_metrics=False).data(NOW) + end
+
+
 def test_a_counter_has_its_ending_once() -> None:
     made = document(family("x_done", "counter", "X.", [], [([], 3)]))
-    classic = Exposition(made, open_metrics=False).text(NOW)
-    assert classic == "# HELP x_done_total X.\n# TYPE x_done_total counter\nx_done_total 3\n"
+    classic = Exposition(made, open_metrics=False).data(NOW)
+    assert classic == b"# HELP x_done_total X.\n# TYPE x_done_total counter\nx_done_total 3\n"
     assert (
-        Exposition(made, open_metrics=True).text(NOW).startswith("# HELP x_done X.\n# TYPE x_done counter\n")
+        Exposition(made, open_metrics=True).data(NOW).startswith(b"# HELP x_done X.\n# TYPE x_done counter\n")
     )
     assert shown(made, open_metrics=True) == {"x_done_total": {(): 3.0}}
 

@@ -16,7 +16,7 @@ from prometheus_client.registry import Collector
 
 from forebay.observe.document import snapshot_family
 from forebay.observe.metric_table import SECTIONS, SEEDS, TABLE, Metric
-from forebay.observe.metrics_page import CLASSIC, OPEN_METRICS, MetricsPage, prefers_open_metrics
+from forebay.observe.metrics_page import CLASSIC, OPEN_METRICS, MetricsPage, prefers_open_metrics, takes_gzip
 from forebay.observe.shown_metrics import ShownMetric, shown_histogram, shown_number, shown_numbers
 
 ROOT = Path(__file__).resolve().parents[3]
@@ -127,3 +127,18 @@ def test_a_registry_of_the_user_may_show_its_process_too() -> None:
 )
 def test_the_format_is_the_one_that_is_preferred(accept: str, wanted: bool) -> None:  # noqa: FBT001 - a parameter
     assert prefers_open_metrics(accept) is wanted
+
+
+@pytest.mark.parametrize(
+    ("accept_encoding", "wanted"),
+    [
+        ("", False),
+        ("identity", False),
+        ("gzip", True),
+        ("GZIP;q=0.5, br", True),
+        ("deflate, gzip;q=0", False),
+        ("gzip;q=much", False),
+    ],
+)
+def test_an_answer_is_compressed_for_those_who_read_gzip(accept_encoding: str, wanted: bool) -> None:  # noqa: FBT001 - a parameter
+    assert takes_gzip(accept_encoding) is wanted

@@ -55,7 +55,9 @@ def world(tmp_path: Path) -> World:
 
 
 def lines(follower: Follower) -> dict[str, str]:
-    text = b"".join(follower.pieces(open_metrics=False)).decode()
+    exposition = follower.exposition(open_metrics=False)
+    data = b"" if exposition is None else exposition.data(START)
+    text = (data + follower.health(open_metrics=False)).decode()
     return dict(line.rsplit(" ", 1) for line in text.splitlines() if not line.startswith("#"))
 
 

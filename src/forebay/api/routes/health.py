@@ -7,6 +7,7 @@ balancer must not take all servers away. Nobody waits for a log that is known to
 from __future__ import annotations
 
 import asyncio
+import time
 from importlib.metadata import version
 from typing import Any, Final, Literal
 
@@ -18,7 +19,8 @@ from forebay.api.queen.vitals import vitals
 from forebay.api.routing import Route
 from forebay.failover.status import SpoolStatus
 from forebay.model import ForebayError, redact
-from forebay.observe.metrics_page import CLASSIC, END, OPEN_METRICS, prefers_open_metrics
+from forebay.observe.exposition import GzipStart
+from forebay.observe.metrics_page import CLASSIC, END, OPEN_METRICS, prefers_open_metrics, takes_gzip
 from forebay.wire.forms import Form, Micros
 from forebay.wire.media import JSON, TEXT
 
@@ -28,7 +30,8 @@ _ANYTHING: Final = ("", "*/*")
 """What people with `curl` and Queen's clients say that they read. Programs that scrape say what they read."""
 _OTHER_THAN_JSON: Final = ("text/", "openmetrics")
 _SECOND: Final = 1_000_000
-
+_VARY: Final = ((b"vary", b"accept, accept-encoding"),)
+_AS_GZIP: Final = (*_VARY, (b"content-encoding", b"gzip"))
 
 _NO_SPOOL: Final = SpoolStatus(
     healthy=True, reason=None, since=0, pending=0, flushed=0, failed=0, settlements=0, files=0, bytes=0,
@@ -160,12 +163,19 @@ async def metrics(call: Call) -> Answer:
     if _wants_json(accept):
         return Answer(encode_json(_numbers(context)), media=JSON)
     open_metrics = prefers_open_metrics(accept)
-    pieces = [context.metrics.text(open_metrics=open_metrics).encode()]
-    if context.snapshot is not None:
-        pieces += context.snapshot.pieces(open_metrics=open_metrics)
+    follower, media = context.snapshot, OPEN_METRICS if open_metrics else CLASSIC
+    shown = None if follower is None else follower.exposition(open_metrics=open_metrics)
+    own = context.metrics.text(open_metrics=open_metrics).encode()
+    if follower is not None:
+        own += follower.health(open_metrics=open_metrics)
     if open_metrics:
-        return Answer(b"".join([*pieces, END.encode()]), media=OPEN_METRICS)
-    return Answer(b"".join(pieces), media=CLASSIC)
+        own += END.encode()
+    now = time.time()
+    if not takes_gzip(call.header(b"accept-encoding") or ""):
+        body = own if shown is None else shown.data(now) + own
+        return Answer(body, media=media, headers=_VARY)
+    start = GzipStart(b"") if shown is None else shown.gzip(now)
+    return Answer(start.end(own), media=media, headers=_AS_GZIP)
 
 
 async def config(call: Call) -> Answer:
