@@ -1,13 +1,14 @@
 """The last minutes of each queue, from consecutive snapshots: what came in, what went out, what waits.
 
-Invariants: a thread may add while others read; it keeps `POINTS_MAX` points of `QUEUES_MAX` groups and no
-more; a counter that goes back, since the log is another one, is no rate.
+Invariants: a thread may add while others read; it keeps `POINTS_MAX` points of the `QUEUES_MAX` groups in
+which most waits, and no more; a counter that goes back, since the log is another one, is no rate.
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from itertools import islice, pairwise
+from heapq import nsmallest
+from itertools import pairwise
 from typing import Final, NamedTuple
 
 import msgspec
@@ -66,14 +67,12 @@ class History:
         numbers = numbers_of(document, _FAMILIES)
         accepted, done, ready = (numbers.get(name, _NO_NUMBERS) for name in _FAMILIES)
         known = {(labels[0], labels[1]): count for labels, count in accepted.items()}
-        kept = [key for key in self._points if key in known]
-        fresh = islice((key for key in known if key not in self._points), max(0, QUEUES_MAX - len(kept)))
         self._points = {
             key: _with_point(
                 self._points.get(key, ()),
                 _Point(document.taken_at, known[key], done.get(key, 0.0), ready.get(key, 0.0)),
             )
-            for key in (*kept, *fresh)
+            for key in nsmallest(QUEUES_MAX, known, key=lambda key: (-ready.get(key, 0.0), *key))
         }
 
     def rates(self, key: GroupKey) -> Rates | None:

@@ -72,6 +72,18 @@ def test_queues_are_bounded_and_forgotten_when_they_are_gone() -> None:
     assert list(history.plots()) == [KEY]
 
 
+def test_the_groups_in_which_most_waits_are_kept() -> None:
+    history = History()
+    for at in (0, 10):
+        busy = snapshot(at, 1, 1, 0, queues=QUEUES_MAX + 10)
+        last = ("orders1009", "workers")
+        waiting = family("forebay_queue_ready", "gauge", "", ("queue", "group"), [(KEY, 1), (last, 7)])
+        history.add(Document(taken_at=busy.taken_at, families=[*busy.families[:2], waiting]))
+    assert len(history.plots()) == QUEUES_MAX
+    assert list(history.plots())[:2] == [last, KEY]
+    assert history.rates(last) is not None
+
+
 def test_a_counter_that_goes_back_and_a_late_snapshot_are_no_rates() -> None:
     history = History()
     history.add(snapshot(0, 1_000, 900, 100))

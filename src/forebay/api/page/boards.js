@@ -12,7 +12,7 @@ export const runningTable = (page) => new Table({
   id: (task) => `${task.first}\n${task.worker}\n${task.group}`,
   label: "Running tasks",
   sort: { id: "duration", down: true },
-  empty: () => make("p", { class: "empty", text: "Nothing is out with workers." }),
+  empty: { key: () => "", fill: () => make("p", { class: "empty", text: "Nothing is out with workers." }) },
   columns: [
     {
       id: "task", title: "Task", key: (t) => `${t.first} ${t.count}`, order: (t) => t.first,

@@ -6,7 +6,14 @@ import { fill, make } from "./dom.js";
 import { ago, count, moment, plural } from "./format.js";
 
 const PAGE = 50;
-const UNDO_AT_ONCE = 100_000;
+const IDS_AT_ONCE = 100_000;
+
+/** The ids of all answers to posts of some ids each. */
+const inPortions = async (ids, send) => {
+  const found = [];
+  for (let at = 0; at < ids.length; at += IDS_AT_ONCE) found.push(...(await send(ids.slice(at, at + IDS_AT_ONCE))).ids);
+  return found;
+};
 
 export const payloadText = (message) => {
   if (message.payload_base64 !== undefined) return `base64: ${message.payload_base64}`;
@@ -112,19 +119,17 @@ export class Letters {
         : `${number} of ${queue} will be taken off the list. You can undo it.`;
       const done = verb === "redrive" ? "redriven" : "purged";
       if (!(await confirm(`${verb === "redrive" ? "Redrive" : "Purge"} ${number}?`, text, `${verb === "redrive" ? "Redrive" : "Purge"} ${count(tried.ids.length)}`, verb === "purge"))) return;
-      const changed = await post(route, which);
-      toast(`${plural(changed.ids.length, "dead letter")} of ${queue} ${done}.`, { undo: () => this.undo(queue, group, changed.ids) });
+      // Those that were counted, and none that have died since.
+      const changed = await inPortions(tried.ids, (ids) => post(route, { group, ids }));
+      toast(`${plural(changed.length, "dead letter")} of ${queue} ${done}.`, { undo: () => this.undo(queue, group, changed) });
       this.marked.clear();
       await this.load();
     });
   }
 
   async undo(queue, group, ids) {
-    let back = 0;
-    for (let at = 0; at < ids.length; at += UNDO_AT_ONCE) {
-      const some = ids.slice(at, at + UNDO_AT_ONCE);
-      back += (await post(path("v1", "queues", queue, "dead", "undo"), { group, ids: some })).ids.length;
-    }
+    const undo = path("v1", "queues", queue, "dead", "undo");
+    const back = (await inPortions(ids, (some) => post(undo, { group, ids: some }))).length;
     const gone = ids.length - back;
     toast(`${plural(back, "message")} of ${queue} ${back === 1 ? "is a dead letter" : "are dead letters"} again.${gone ? ` ${count(gone)} had gone on already.` : ""}`);
     if (this.chosen) await this.load();

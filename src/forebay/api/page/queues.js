@@ -1,6 +1,6 @@
 // The table of queues: a row for each action of each flow, or for each queue where they are grouped.
 
-import { make } from "./dom.js";
+import { fill, make, say } from "./dom.js";
 import { ago, count, duration, plural, rate } from "./format.js";
 import { plot, Plots } from "./plot.js";
 import { Table } from "./table.js";
@@ -108,27 +108,40 @@ const FACTS = [
   ["spooled", "on a server's disk"], ["done", "finished"], ["accepted", "in all"],
 ];
 
-const details = (page) => ({
-  update(cell, row) {
-    cell.replaceChildren(make("div", { class: "facts" },
-      make("dl", {}, ...FACTS.map(([name, text]) => make("div", {}, make("dt", { text: name, title: text }), make("dd", { text: count(row[name]) })))),
-      make("div", { class: "large" }, plot(page.plots.points(row.queue, row.group), 360, 72, `Rates of ${row.queue}`),
-        make("p", { class: "legend" }, make("span", { class: "in", text: `in ${rate(row.in_rate)}/s` }), make("span", { class: "out", text: `out ${rate(row.out_rate)}/s` }),
-          make("span", { class: "dim", text: `plugin ${row.plugin}` }))),
-      make("p", { class: "actions" },
-        row.mode === "paused"
-          ? make("button", { type: "button", text: "Resume", onclick: () => page.resumeQueue(row) })
-          : make("button", { type: "button", text: "Pause", onclick: () => page.pauseQueue(row) }),
-        row.dead > 0 && make("button", { type: "button", text: plural(row.dead, "dead letter"), onclick: () => page.showLetters(row) }))));
-  },
-});
+const details = (page) => () => {
+  let row;
+  const figures = FACTS.map(([name, text]) => [name, make("dd"), text]);
+  const drawing = make("div");
+  const [inRate, outRate, plugin] = ["in", "out", "dim"].map((kind) => make("span", { class: kind }));
+  const pause = make("button", { type: "button", onclick: () => (row.mode === "paused" ? page.resumeQueue(row) : page.pauseQueue(row)) });
+  const dead = make("button", { type: "button", onclick: () => page.showLetters(row) });
+  const node = make("div", { class: "facts" },
+    make("dl", {}, ...figures.map(([name, figure, text]) => make("div", {}, make("dt", { text: name, title: text }), figure))),
+    make("div", { class: "large" }, drawing, make("p", { class: "legend" }, inRate, outRate, plugin)),
+    make("p", { class: "actions" }, pause, dead));
+  const update = (shown) => {
+    row = shown;
+    for (const [name, figure] of figures) say(figure, count(row[name]));
+    fill(drawing, String(page.plots.version), () => [plot(page.plots.points(row.queue, row.group), 360, 72, `Rates of ${row.queue}`)]);
+    say(inRate, `in ${rate(row.in_rate)}/s`);
+    say(outRate, `out ${rate(row.out_rate)}/s`);
+    say(plugin, `plugin ${row.plugin}`);
+    say(pause, row.mode === "paused" ? "Resume" : "Pause");
+    say(dead, plural(row.dead, "dead letter"));
+    dead.hidden = !row.dead;
+  };
+  return { node, update };
+};
 
-const nothing = (page) => () => !page.overview?.counted_at
-  ? make("p", { class: "empty", text: "The queues are being counted …" })
-  : page.filter
-  ? make("p", { class: "empty" }, `No queue has “${page.filter}” in it. `, make("button", { type: "button", text: "Clear the filter", onclick: () => page.setFilter("") }))
-  : make("div", { class: "empty" }, make("p", { text: "No queues yet. A push makes one:" }),
-    make("pre", { text: `curl ${location.origin}/v1/queues/orders/messages \\\n  -H 'Content-Type: application/json' -d '[{"payload": {"order": 1}}]'` }));
+const nothing = (page) => ({
+  key: () => (page.overview?.counted_at ? `filter ${page.filter}` : "counting"),
+  fill: () => !page.overview?.counted_at
+    ? make("p", { class: "empty", text: "The queues are being counted …" })
+    : page.filter
+    ? make("p", { class: "empty" }, `No queue has “${page.filter}” in it. `, make("button", { type: "button", text: "Clear the filter", onclick: () => page.setFilter("") }))
+    : make("div", { class: "empty" }, make("p", { text: "No queues yet. A push makes one:" }),
+      make("pre", { text: `curl ${location.origin}/v1/queues/orders/messages \\\n  -H 'Content-Type: application/json' -d '[{"payload": {"order": 1}}]'` })),
+});
 
 /** The table; `page` has what rows are shown by: now, plots, filter, and what buttons do. */
 export const queuesTable = (page) => new Table({

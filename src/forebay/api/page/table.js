@@ -3,7 +3,9 @@
 import { fill, make } from "./dom.js";
 
 /** A column: `id`, `title`, `key(row)` what it shows as text, `fill(row)` nodes where text isn't enough,
- * `order(row)` what it is sorted by, `number` for figures, `hint(row)` for a tooltip. */
+ * `order(row)` what it is sorted by, `number` for figures, `hint(row)` for a tooltip.
+ * `details()` makes what is below a row that is open: its `node`, and `update(row)` that changes it in place.
+ * `empty` is what a table without rows says: `fill()` makes the node, anew where `key()` differs. */
 export class Table {
   constructor({ columns, id, label, sort, onsort, details, empty }) {
     Object.assign(this, { columns, id, sort, onsort, details, empty });
@@ -77,12 +79,20 @@ export class Table {
       if (kept.below) nodes.push(kept.below);
     }
     for (const id of this.rows.keys()) if (!seen.has(id)) this.rows.delete(id);
-    if (!nodes.length && this.empty) nodes.push(make("tr", { class: "nothing" }, make("td", { colspan: this.columns.length }, this.empty())));
+    if (!nodes.length && this.empty) nodes.push(this.nothing());
     this.place(nodes);
+  }
+
+  /** The only row of a table without any. */
+  nothing() {
+    this.hole ??= make("tr", { class: "nothing" }, make("td", { colspan: this.columns.length }));
+    fill(this.hole.firstChild, this.empty.key(), () => [this.empty.fill()]);
+    return this.hole;
   }
 
   /** Bring nodes into order, and leave alone those that are in their place. */
   place(nodes) {
+    const focused = document.activeElement;
     let at = this.body.firstChild;
     for (const node of nodes) {
       if (node === at) at = at.nextSibling;
@@ -93,6 +103,8 @@ export class Table {
       at.remove();
       at = next;
     }
+    // A row that moves loses the focus.
+    if (focused !== document.activeElement && this.body.contains(focused)) focused.focus({ preventScroll: true });
     const stops = [...this.body.querySelectorAll("tr.row")];
     if (this.details && !stops.some((row) => row.tabIndex === 0)) stops[0]?.setAttribute("tabindex", "0");
   }
@@ -106,7 +118,7 @@ export class Table {
       cells.set(column.id, cell);
       node.append(cell);
     }
-    const kept = { node, cells, below: null, id };
+    const kept = { node, cells, below: null, update: null, id };
     if (this.details) {
       node.addEventListener("click", (event) => event.target.closest("a,button,input,summary") ?? this.toggle(kept));
       node.setAttribute("aria-expanded", "false");
@@ -126,17 +138,18 @@ export class Table {
       const kind = column.kind?.(row) ?? "";
       if (cell.dataset.kind !== kind) cell.dataset.kind = kind;
     }
-    if (kept.below) this.details.update(kept.below.firstChild, row);
+    kept.update?.(row);
   }
 
   toggle(kept) {
     if (kept.below) {
       kept.below.remove();
-      kept.below = null;
+      kept.below = kept.update = null;
     } else {
-      const cell = make("td", { colspan: this.columns.length });
-      kept.below = make("tr", { class: "below" }, cell);
-      this.details.update(cell, kept.row);
+      const { node, update } = this.details();
+      update(kept.row);
+      kept.update = update;
+      kept.below = make("tr", { class: "below" }, make("td", { colspan: this.columns.length }, node));
       kept.node.after(kept.below);
     }
     kept.node.setAttribute("aria-expanded", String(Boolean(kept.below)));
