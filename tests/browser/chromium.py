@@ -18,7 +18,7 @@ from tests.servers import absent
 __all__ = ["Page", "open_page"]
 
 _START_SECONDS: Final = 60.0
-_ANSWER_SECONDS: Final = 30.0
+_ANSWER_SECONDS: Final = 120.0
 _CODES: Final = {
     "Enter": 13, "Escape": 27, "Tab": 9, "Space": 32, "ArrowDown": 40, "ArrowUp": 38, "End": 35, "Home": 36,
 }  # fmt: skip
@@ -46,7 +46,9 @@ class Page:
         async for message in self._socket:
             told = message.json()
             if "id" in told:
-                self._answers.pop(told["id"]).set_result(told)
+                answer = self._answers.pop(told["id"])
+                if not answer.done():  # nobody waits for it any longer
+                    answer.set_result(told)
             elif told["method"] == "Page.loadEventFired":
                 self._loaded.set()
             elif (trouble := _trouble(told)) is not None:

@@ -216,6 +216,24 @@ async def test_a_server_whose_spool_takes_no_more_in_an_outage_is_unhealthy(serv
     assert (await served.get("/health"))["status"] == "healthy"
 
 
+async def test_a_full_spool_is_told_also_while_the_log_is_there(served: Served) -> None:
+    served.with_spool()
+    full = msgspec.structs.replace(WELL, refused="the spool has no room left", pending=3)
+    served.stand.now = full  # pushes to a partition that waits there are refused
+    found = await served.get("/health")
+    assert (found["status"], found["database"], found["reason"]) == ("degraded", "connected", full.refused)
+    ready = await served.ask("GET", "/readyz")
+    assert (ready.status, ready.json()["parts"]["spool"]) == (200, full.refused)
+    served.stand.now = msgspec.structs.replace(full, held="maintenance", pending=0)
+    health = await served.ask("GET", "/health")
+    found = health.json()
+    assert (health.status, found["status"], found["reason"]) == (503, "unhealthy", full.refused)
+    ready = await served.ask("GET", "/readyz")
+    assert (ready.status, ready.json()["parts"]["spool"]) == (503, full.refused)
+    served.stand.now = msgspec.structs.replace(WELL, held="maintenance")
+    assert (await served.ask("GET", "/health")).status == 200
+
+
 async def test_an_outage_that_nobody_has_noticed_yet_leaves_the_server_ready(served: Served) -> None:
     async def queues(**_: Any) -> list[Any]:
         raise Unavailable("the database is gone")

@@ -396,11 +396,17 @@ class Failover:
         await self._tidy()
 
     async def _replay_all(self, way: Way, change: int) -> None:
-        if self._appended or self._buffer.spooled:
-            await self._spool.flush()
         replayer = Replayer(self._spool.reader, way.sink, events_max=self.settings.batch_events_max)
+        may_flush = bool(self._appended or self._buffer.spooled)
         try:
-            while files := await asyncio.to_thread(self._spool.reader.files, "failover", "qos0"):
+            while True:
+                files = await asyncio.to_thread(self._spool.reader.files, "failover", "qos0")
+                if not files and not may_flush:
+                    return
+                if not files:
+                    # Only now: a log that answers and takes nothing would get a new file in each round.
+                    await self._spool.flush()
+                    may_flush = False
                 for name, following in pairwise([*files, None]):
                     assert name is not None
                     if self._held is not None:  # it may have come into the file as well

@@ -196,6 +196,8 @@ class FailoverLog:
 
     async def catch_up(self) -> None:
         """Bring all outcomes from the spool to the log, which is back then: nobody adds any in between."""
+        # Finished files come first: a log that answers and takes nothing would get a new file each time.
+        await self._replay(PATIENCE * self.seconds)
         await self._spool.flush()
         before = None
         while self.waiting > FEW and (before is None or self.waiting < before):

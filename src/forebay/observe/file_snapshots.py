@@ -2,7 +2,9 @@
 
 Files are written beside their names and renamed. Whoever changes something holds the lock of the folder for
 that long; who reads doesn't. What is read and gone by then was replaced by a newer one, which is read then.
-The time of a term is that of the machine since it was started, which nobody sets.
+The time of a term is that of the machine since it was started, which nobody sets. A writer has `term12.lock`
+locked for as long as its term lasts: the system unlocks it when the process ends, and others begin at once.
+Files that can't be read are written anew by the next writer.
 """
 
 from __future__ import annotations
@@ -11,8 +13,9 @@ import asyncio
 import fcntl
 import os
 import time
+import weakref
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final, TypeVar
 
@@ -67,17 +70,21 @@ class FileSnapshots:
         self._folder = folder
         self._keep = check_keep(keep_versions)
         self._now = now
+        self._held: tuple[int, Callable[[], object]] | None = None
+        """The number of our term, and what unlocks its file, at the latest when nobody has this object."""
 
     async def begin_term(self, owner: str, seconds: float) -> Term | None:
         """Begin a term, or go on with one's own; None while another's lasts."""
 
         def begin() -> Term | None:
-            last, now = self._record(), self._now()
+            last, now = self._record_or_last_fence(), self._now()
             # A term that would last longer than it may is from before the machine was started.
             lasts = last.owner and now < last.until <= now + last.seconds
-            if lasts and last.owner != owner:
+            if lasts and last.owner != owner and not self._is_abandoned(last.number):
+                self._let_go()
                 return None
-            number = last.number if lasts else last.number + 1
+            number = last.number if lasts and last.owner == owner else last.number + 1
+            self._hold(number)
             self._write_record(_Record(owner, number, now + seconds, seconds))
             return Term(owner, number)
 
@@ -98,6 +105,7 @@ class FileSnapshots:
         """Let others begin at once."""
 
         def end() -> None:
+            self._let_go()
             if self._is_last(term):
                 self._write_record(_Record("", term.number))
 
@@ -111,7 +119,10 @@ class FileSnapshots:
                 text = f"term {term.number} of {term.owner} is over"
                 raise TermOver(text, hint="another process publishes now")
             kept = self._versions()
-            version = max([0, self._pointer() or 0, *kept]) + 1
+            pointer = None
+            with suppress(Corrupt):  # it is written anew
+                pointer = self._pointer()
+            version = max([0, pointer or 0, *kept]) + 1
             self._write(f"v{version}.data", data)
             self._write(f"v{version}.meta", encode_meta(meta))
             check_whole(version, self._read(f"v{version}.data"), meta)
@@ -153,7 +164,7 @@ class FileSnapshots:
             return None
         if not found.startswith(b"v") or not found[1:].isdigit():
             text = f"{self._folder / 'current'} names no version"
-            raise Corrupt(text, hint="remove it; the next refresh writes it")
+            raise Corrupt(text, hint="the next refresh writes it anew")
         return int(found[1:])
 
     def _versions(self) -> list[int]:
@@ -161,6 +172,36 @@ class FileSnapshots:
             return []
         names = (path.stem for path in self._folder.glob("v*.data"))
         return sorted(int(name[1:]) for name in names if name[1:].isdigit())
+
+    def _hold(self, number: int) -> None:
+        """Show that we are there, for as long as our term lasts."""
+        if self._held is not None and self._held[0] == number:
+            return
+        self._let_go()
+        for old in self._folder.glob("term*.lock"):
+            if old != self._holder(number):
+                old.unlink(missing_ok=True)
+        file = os.open(self._holder(number), os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._held = number, weakref.finalize(self, os.close, file)
+        with suppress(BlockingIOError):  # the same owner, by another object
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+    def _let_go(self) -> None:
+        if self._held is not None:
+            self._held[1]()
+            self._held = None
+
+    def _is_abandoned(self, number: int) -> bool:
+        """Whether the process that has a term has ended."""
+        try:
+            with self._holder(number).open("r+b") as file:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except (FileNotFoundError, BlockingIOError):
+            return False
+        return True
+
+    def _holder(self, number: int) -> Path:
+        return self._folder / f"term{number}.lock"
 
     def _is_last(self, term: Term) -> bool:
         last = self._record()
@@ -172,7 +213,19 @@ class FileSnapshots:
         except FileNotFoundError:
             return _Record()
         except msgspec.DecodeError:
-            raise Corrupt(f"{self._folder}/term can't be read", hint="remove it") from None
+            text = f"{self._folder / 'term'} can't be read"
+            raise Corrupt(text, hint="the next refresh writes it anew") from None
+
+    def _record_or_last_fence(self) -> _Record:
+        """The last term; where its file can't be read, as high a number as that of any snapshot."""
+        try:
+            return self._record()
+        except Corrupt:
+            fences = [0]
+            for version in self._versions():
+                with suppress(Corrupt, OSError):
+                    fences.append(decode_meta(version, self._read(f"v{version}.meta")).fence)
+            return _Record(number=max(fences))
 
     def _write_record(self, record: _Record) -> None:
         self._write("term", _encode_record(record))

@@ -16,7 +16,7 @@ from forebay.failover.settings import FailoverSettings
 from forebay.model import Full
 from forebay.spool.names import FileName
 from forebay.spool.reader import Reader
-from tests.unit.failover.outage import OutageLog
+from tests.unit.failover.outage import Mode, OutageLog
 from tests.unit.failover.test_failover import QUICK, Site, site
 
 AS_SHIPPED = FailoverSettings(attempt_seconds=5.0, flush_seconds=0.01, reserve_bytes=0)
@@ -37,18 +37,25 @@ def lines(caplog: pytest.LogCaptureFixture, begin: str) -> list[str]:
     return [record.getMessage() for record in caplog.records if record.getMessage().startswith(begin)]
 
 
-async def test_a_file_takes_what_comes_until_it_is_full_or_wanted(tmp_path: Path) -> None:
+@pytest.mark.parametrize("mode", ["away", "read-only", "deaf"])
+async def test_a_file_takes_what_comes_until_it_is_full_or_wanted(tmp_path: Path, mode: Mode) -> None:
     log = await log_of_orders()
     async with site(tmp_path, log, AS_SHIPPED) as here:
-        log.mode = "away"
+        await here.push(*range(100, 140))
+        tasks = await here.store.get_task("orders", 40)
+        log.mode = mode
         for value in range(40):
             await here.push(value)
-            refusals = log.refusals
-            await here.until(lambda before=refusals: log.refusals > before)  # type: ignore[misc]
-        assert here.failover.status().files == 1
+            assert await here.store.done_task(tasks[value : value + 1]) == "spool"
+            tries = log.refusals + log.commits
+            await here.until(lambda before=tries: log.refusals + log.commits > before)  # type: ignore[misc]
+        # One of each kind that was to be replayed, and one that takes what comes.
+        assert here.failover.status().files <= 4
         log.mode = "there"
         await here.drained()
         await here.until(lambda: here.failover.status().files == 0)
+        (books,) = (await here.store.ledger()).queues
+        assert (books.groups[0].accepted, books.groups[0].done) == (80, 40)
 
 
 async def test_the_log_of_the_server_tells_of_an_outage_in_few_words(

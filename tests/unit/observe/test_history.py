@@ -73,10 +73,9 @@ def test_queues_are_bounded_and_forgotten_when_they_are_gone() -> None:
 
 
 def test_the_groups_in_which_most_waits_are_kept() -> None:
-    history = History()
+    history, last = History(), ("orders1009", "workers")
     for at in (0, 10):
         busy = snapshot(at, 1, 1, 0, queues=QUEUES_MAX + 10)
-        last = ("orders1009", "workers")
         waiting = family("forebay_queue_ready", "gauge", "", ("queue", "group"), [(KEY, 1), (last, 7)])
         history.add(Document(taken_at=busy.taken_at, families=[*busy.families[:2], waiting]))
     assert len(history.plots()) == QUEUES_MAX

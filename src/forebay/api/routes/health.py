@@ -86,8 +86,8 @@ class Health(Form, kw_only=True):
     """How the server is."""
 
     status: Literal["healthy", "degraded", "unhealthy"]
-    """Degraded: the log is away, and pushes go to the spool, or the shared warm tier is away. Unhealthy:
-    pushes are refused."""
+    """Degraded: the log is away, and pushes go to the spool, or the spool is full and pushes to partitions
+    that wait in it are refused, or the shared warm tier is away. Unhealthy: pushes are refused."""
     database: Literal["connected", "disconnected"]
     warm: Literal["connected", "disconnected"] | None
     """The warm tier that servers share; none where each has its own."""
@@ -122,13 +122,13 @@ async def ready(call: Call) -> Answer:
     if context.warm_problem is not None:
         parts["warm"] = _warm_text(context) or "ok"
     if away is not None:
-        full = _status(context).refused
         parts["store"] = f"away, and pushes go to the spool: {away}" if is_spooling else away
-        if full is not None:
-            parts["store"], parts["spool"] = away, full
+    full = _full(_status(context), away)
+    if full is not None:
+        parts["spool"] = full
     if context.keys is not None:
         parts |= context.keys.problems()
-    ready = parts["server"] == "ok" and (away is None or is_spooling)
+    ready = parts["server"] == "ok" and _takes(context, away)
     return Answer(Readiness(ready=ready, parts=parts), status=200 if ready else 503)
 
 
@@ -137,15 +137,15 @@ async def health(call: Call) -> Answer:
     context = call.context
     away, stopping = await _why_away(context), context.draining.is_set()
     status, warm = _status(context), _warm_text(context)
-    takes = not stopping and (away is None or _is_spooling(context))
-    whole = away is None and warm is None
+    takes, full = not stopping and _takes(context, away), _full(status, away)
+    whole = away is None and warm is None and full is None
     found = Health(
         status="unhealthy" if not takes else "healthy" if whole else "degraded",
         database="connected" if away is None else "disconnected",
         warm=None if context.warm_problem is None else "connected" if warm is None else "disconnected",
         file_buffer=_file_buffer(status, is_there=away is None),
         since=status.since if context.failover is not None else None,
-        reason="the server is stopping" if stopping else _with_refusal(away, status) or warm,
+        reason="the server is stopping" if stopping else "; ".join(filter(None, (away, full))) or warm,
         outages=status.outages,
         settlements=status.settlements,
         files=status.files,
@@ -213,9 +213,14 @@ def _is_spooling(context: Context) -> bool:
     return context.failover is not None and context.tried.is_set() and _status(context).refused is None
 
 
-def _with_refusal(away: str | None, status: SpoolStatus) -> str | None:
-    """Why the log is away, and the spool takes nothing either."""
-    return away if away is None or status.refused is None else f"{away}; {status.refused}"
+def _takes(context: Context, away: str | None) -> bool:
+    """Whether pushes are taken, by the log or the spool: all of them, but for those that line up."""
+    return _is_spooling(context) if away is not None or _status(context).held is not None else True
+
+
+def _full(status: SpoolStatus, away: str | None) -> str | None:
+    """Why the spool takes nothing, where pushes need it: all of them, or those that line up behind it."""
+    return status.refused if away is not None or status.held is not None or status.pending else None
 
 
 def _status(context: Context) -> SpoolStatus:
