@@ -46,7 +46,7 @@ NOTICED_SECONDS: Final = 5.0
 NOTICED_STEP: Final = 64
 """So many leases are looked at in one go, since their blocks are read for it."""
 OUT_MAX: Final = 1_000
-"""Of so many leases that are out."""
+"""At most so many leases that are out are looked at."""
 
 _Wanted = Mapping[Lease, Sequence[int]]
 _Recalled = tuple[Mapping[Lease, Mapping[int, Message]], Collection[Lease]]
@@ -252,20 +252,37 @@ class Settler:
             found.update(tickets_of(claims, asked, since, epoch))
         return found
 
+    async def leases_elsewhere(self, wanted: _Wanted) -> set[Lease]:
+        """Those of these leases that another server keeps in its memory, as far as the log knows."""
+        strange = self._strange(wanted)
+        if not strange:
+            return set()
+        vouched = await self._vouched({lease: Verdict(done=list(wanted[lease])) for lease in strange})
+        known = {(lease.claim, lease.number) for lease in vouched if lease.epoch == self._elsewhere}
+        return {lease for lease in strange if (lease.claim, lease.number) in known}
+
+    def _strange(self, leases: Iterable[Lease]) -> list[Lease]:
+        """The leases that no shelf which we see can have given out."""
+        own = self._tiers.own_warm
+        strange = [lease for lease in leases if lease.epoch != self._elsewhere and not own.gave(lease)]
+        if self._tiers.shared is None:
+            return strange
+        # Another server may have worked from its memory while the tier was away.
+        return [lease for lease in strange if own.is_kin(lease)]
+
     async def _vouched(self, verdicts: Mapping[Lease, Verdict]) -> Mapping[Lease, Verdict]:
         """Verdicts on leases of other servers as such that the log vouches for; it may refuse them still.
 
         The log holds a lease's token until the message comes back or is settled, wherever that happens. What
         it doesn't vouch for stays as it is: no shelf of ours has it. Of a claim that is out from our own
-        shelf, that shelf tells, whatever the lease says; where servers share a tier, that does.
+        shelf, that shelf tells, whatever the lease says; a tier that servers share tells of its own leases.
         """
-        own = self._tiers.own_warm
-        strange = [lease for lease in verdicts if lease.epoch != self._elsewhere and not own.gave(lease)]
-        if not strange or self._tiers.shared is not None:
+        strange = self._strange(verdicts)
+        if not strange:
             return verdicts
         epoch = await self._epoch_elsewhere()
         claims = {claim.token: without_body(claim) async for claim in self._claims(strange)}
-        for token in own.out_claims(self._group.number):
+        for token in await self._out_here():
             claims.pop(token, None)
         vouched = {lease: verdicts[lease] for lease in verdicts if lease not in strange}
         for lease in strange:
@@ -276,6 +293,14 @@ class Settler:
                 if some:
                     vouched[key] = verdicts[lease].only(some)
         return vouched
+
+    async def _out_here(self) -> Collection[int]:
+        """The tokens of claims of which something is out from a shelf that we see."""
+        out, shared = self._tiers.own_warm.out_claims(self._group.number), self._tiers.shared
+        if shared is not None:
+            with suppress(WarmAway):
+                out |= {piece.lease.claim for piece in await shared.warm.running(shared.shelf, OUT_MAX)}
+        return out
 
     async def _epoch_elsewhere(self) -> str:
         if self._elsewhere is None or self._tiers.own.epoch is None:

@@ -714,15 +714,25 @@ class Window:
         return found
 
     async def extend(self, wanted: Mapping[Lease, Sequence[int]], seconds: float) -> list[int]:
-        """Let leases hold for so many seconds from now; returns the ids of messages that they lost."""
+        """Let leases hold for so many seconds from now; returns the ids of messages that they lost.
+
+        Unavailable, once the others are extended, where some are leases of another server's memory: only that
+        one keeps them.
+        """
+        elsewhere = await self._settler.leases_elsewhere(wanted)
+        here = {lease: offsets for lease, offsets in wanted.items() if lease not in elsewhere}
         lost: list[int] = []
-        for tier, mine in self.tiers.split(wanted):
+        for tier, mine in self.tiers.split(here):
             gone = set(await tier.warm.extend(tier.shelf, list(mine), seconds))
             held: Mapping[Lease, Sequence[int]] = {lease: mine[lease] for lease in mine if lease not in gone}
             if held and tier.shelf.ordered:  # what comes back takes from a lease what comes after
                 held = await tier.warm.held(tier.shelf, held)
             lost.extend(lost_of(mine, held))
         self._expire_at(self._clock.now() + int(seconds * SECOND))
+        if elsewhere:
+            text = f"{len(elsewhere)} leases are kept by another server, and only that one can extend them"
+            hint = "ask again: behind one address another server may answer; or let servers share a Valkey"
+            raise Unavailable(text, hint=hint, retry_after_seconds=0.1)
         return lost
 
     # Time

@@ -33,6 +33,8 @@ from forebay.warm.values import (
     epoch_name,
 )
 
+_EPOCH: Final = "m"
+"""What epochs begin with; those of a shared tier are hexadecimal."""
 _MARK_DIGITS: Final = 12
 """Of a name, in the epochs of its tier: enough that no two processes on one log have the same."""
 
@@ -72,13 +74,18 @@ class MemoryWarm:
         current = await self.epoch(shelf)
         if current is not None and current != lost:
             return current
-        epoch = epoch_name(f"m{next(self._numbers)}{self._mark}", shelf)
+        epoch = epoch_name(f"{_EPOCH}{next(self._numbers)}{self._mark}", shelf)
         self._shelves[shelf.group] = Contents(shelf, epoch, self._numbers)
         return epoch
 
     def gave(self, lease: Lease) -> bool:
         """Whether a lease is of this tier, held or not: no other process has an epoch like it."""
         return lease.epoch.rpartition(".")[0].endswith(self._mark)
+
+    @staticmethod
+    def is_kin(lease: Lease) -> bool:
+        """Whether a lease is of the memory of a process, this or another: a shared tier has other epochs."""
+        return lease.epoch.startswith(_EPOCH)
 
     def out_claims(self, group: int) -> set[int]:
         """The tokens of claims of which something is leased."""

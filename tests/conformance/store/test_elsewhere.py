@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from forebay.model import LeaseLost, Message
+from forebay.model import LeaseLost, Message, Unavailable
 from forebay.store.store import LogStore
 from forebay.store.values import Burial, Retry, Task, Ticket
 from tests.conformance.steps import SECOND, block_of, stored
@@ -78,6 +78,22 @@ async def test_every_outcome(rig: StoreRig, *, ordered: bool) -> None:
     await other.tick()
     rest = await rest_of(one) + await rest_of(other)
     assert rest == [(b"2", 1), (b"3", 0), (b"4", 0), (b"x", 0)] if ordered else len(rest) == 4
+
+
+async def test_a_lease_is_kept_by_the_server_that_gave_it_out(rig: StoreRig) -> None:
+    one, other = await two(rig)
+    tasks = await taken(one)
+    if rig.shared:
+        await other.extend(tasks)
+    else:
+        with pytest.raises(Unavailable, match="kept by another server"):
+            await other.extend(tasks)
+    await one.extend(tasks)
+    await other.done_task(tasks[:1])
+    await one.done_task(tasks[1:])
+    with pytest.raises(LeaseLost) as caught:
+        await other.extend(tasks)
+    assert sorted(caught.value.ids) == [task.id for task in tasks]
 
 
 async def test_what_comes_back_ends_the_leases_of_what_comes_after(rig: StoreRig) -> None:

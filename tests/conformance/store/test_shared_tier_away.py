@@ -97,6 +97,40 @@ async def test_a_tier_that_is_back_gets_what_servers_claimed_without_it(
     assert (group.done, group.held, group.deferred, group.difference) == (300, 0, 0, 0)
 
 
+@pytest.mark.parametrize("ordered", [False, True])
+async def test_a_lease_of_an_outage_settles_at_every_server(
+    shared_rig: StoreRig, servers: list[LogStore], *, ordered: bool
+) -> None:
+    first, second = servers
+    await first.create_queue("orders", {"ordered": ordered})
+    await first.get_task("orders")
+    await second.get_task("orders")
+    shared_rig.cut_off()
+    await put_many(first, 30)
+    held = await first.get_task("orders", 10)
+    assert len(held) == 10
+    assert await second.done_task(held[:2]) == "log"
+    shared_rig.connect()
+    await shared_rig.tick()
+    assert is_shared(second)
+    assert await second.done_task(held[2:4]) == "log"
+    await second.retry_task(held[4:5])
+    if ordered:  # what comes after it has come back along
+        with pytest.raises(LeaseLost):
+            await second.done_task(held[5:])
+    else:
+        assert await second.done_task(held[5:]) == "log"
+    with pytest.raises(LeaseLost):
+        await first.done_task(held)
+    await shared_rig.tick()
+    left = [n for n in range(30) if n not in numbers(held[:4] if ordered else held[:4] + held[5:])]
+    drained = await drain(second, len(left))
+    assert (drained if ordered else sorted(drained)) == left
+    await first.tick()
+    (group,) = (await first.log.stats()).queues[0].groups
+    assert (group.done, group.held, group.deferred, group.difference) == (30, 0, 0, 0)
+
+
 @pytest.mark.parametrize("loss", LOSSES)
 async def test_a_server_without_the_tier_stays_without_it(
     shared_rig: StoreRig, servers: list[LogStore], loss: str
