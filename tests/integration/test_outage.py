@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import forebay
+from forebay.app.cli import main
 from forebay.client import Client
 from tests.awake import Awake
 from tests.integration.http_wire import Answer, Wire, ask, scrape
@@ -241,3 +242,38 @@ def test_queens_clients_are_told_that_an_ack_is_spooled(cluster: PostgresServer,
         cluster.start()
         until(server, "/v1/spool", lambda found: not found["settlements"])
         assert books(server, "jobs")["done"] == 3
+
+
+def test_the_ledger_is_known_in_an_outage_and_balances(
+    cluster: PostgresServer, database: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def settle(verb: str, tasks: list[Any]) -> None:
+        answer = ask(server.port, "POST", f"/v1/{verb}", {"tasks": tasks})
+        assert (answer.status, answer.json()["durable"]) == (200, "spool")
+
+    quick = {"metrics": {"queue_snapshot": {"refresh_interval": "100ms"}}}
+    with ForebayServer(database, sections=quick) as server:
+        push(server, 8)
+        taken = ask(server.port, "POST", "/v1/queues/orders/take", {"count": 5}).json()["tasks"]
+        tasks = [{"id": task["id"], "lease": task["lease"]} for task in taken]
+        until(server, "/v1/overview", lambda found: [queue["leased"] for queue in found["queues"]] == [5])
+        cluster.stop_immediate()
+        push(server, 4)  # finds out
+        settle("done", tasks[:2])
+        settle("retry", tasks[2:3])
+        assert ask(server.port, "GET", "/v1/ledger").status == 503
+        found = get(server, "/v1/ledger?last_known=true")
+        assert found["is_last_known"]
+        ((group,),) = [queue["groups"] for queue in found["queues"]]
+        assert (group["accepted"], group["ready"], group["spooled"], group["done"]) == (12, 3, 4, 0)
+        assert (group["held"], group["answered"]) == (2, 3)
+        assert main(["ledger", "--store", server.url]) == 0
+        said = capsys.readouterr()
+        assert "answered" in said.out
+        assert "these are the last books" in said.err
+        assert get(server, "/v1/spool")["settlements"] == 3
+        cluster.start()
+        until(server, "/v1/spool", lambda found: found["healthy"] and not found["settlements"])
+        found = get(server, "/v1/ledger?last_known=true")
+        ((group,),) = [queue["groups"] for queue in found["queues"]]
+        assert (found["is_last_known"], group["answered"], group["done"]) == (False, 0, 2)

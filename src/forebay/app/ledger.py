@@ -10,8 +10,11 @@ from forebay.model import to_datetime
 
 __all__ = ["ledger_rows", "ledger_table"]
 
-PLACES = ("spooled", "ready", "delayed", "held", "deferred", "done", "dead", "purged", "expired", "corrupt")
-RARE = ("spooled", "delayed", "purged", "expired", "corrupt")
+PLACES = (
+    "spooled", "ready", "delayed", "held", "deferred", "answered", "done", "dead", "purged", "expired",
+    "corrupt",
+)  # fmt: skip
+RARE = ("spooled", "delayed", "answered", "purged", "expired", "corrupt")
 
 
 def ledger_rows(stats: Stats) -> list[dict[str, Any]]:

@@ -591,6 +591,20 @@ class Client:
         pages = await self._pages("/v1/ledger", Stats, queue, after, limit)
         return Stats(pages[0].at, [books for page in pages for books in page.queues], pages[-1].next)
 
+    async def last_ledger(self, *, queue: str | None = None) -> Stats:
+        """All books, or those of one queue, as the server knows them, also while the log is away.
+
+        Then they are those of its last snapshot (`is_last_known`), with what it has spooled since.
+        """
+        if queue is not None:
+            return await self._send("GET", _with("/v1/ledger", queue=queue, last_known="true"), Stats)
+        pages = [await self._send("GET", _with("/v1/ledger", limit=STATS_PAGE, last_known="true"), Stats)]
+        while (upto := pages[-1].next) is not None:
+            again = _with("/v1/ledger", after=upto, limit=STATS_PAGE, last_known="true")
+            pages.append(await self._send("GET", again, Stats))
+        books = [books for page in pages for books in page.queues]
+        return Stats(pages[0].at, books, is_last_known=any(page.is_last_known for page in pages))
+
     async def _pages(
         self, path: str, answer: type[Paged], queue: str | None, after: int, limit: int | None
     ) -> list[Paged]:

@@ -1,9 +1,10 @@
-"""What is spooled, in the books: it was accepted, and it is somewhere.
+"""What is spooled, in the books: messages were accepted, and outcomes were answered.
 
-Invariants: what is added on one side is added on the other, so books that balance go on to balance, whatever
-was replayed between the look at the log and the look at the spool.
+Invariants: what is added on one side is added on the other, and what is moved stays in the sum, so books that
+balance go on to balance, whatever was replayed between the look at the log and the look at the spool.
 """
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from typing import Final
 
@@ -22,7 +23,38 @@ def with_spooled(stats: Stats, spooled: Mapping[str, int]) -> Stats:
     if not waiting:
         return stats
     known = [_added(books, waiting.pop(books.queue.name, 0)) for books in stats.queues]
-    return Stats(stats.at, [*known, *_unmade(waiting)], stats.next)
+    return msgspec.structs.replace(stats, queues=[*known, *_unmade(waiting)])
+
+
+def with_answered(stats: Stats, answered: Mapping[tuple[str, str], int]) -> Stats:
+    """The books together with the tasks that were settled in the spool, by queue and group.
+
+    The log counts them as held. Books of before they were taken count them as ready, or as deferred.
+    """
+    waiting = Counter(answered)
+    if not +waiting:
+        return stats
+    queues = []
+    for books in stats.queues:
+        name = books.queue.name
+        groups = [_moved(group, waiting[name, group.group.name]) for group in books.groups]
+        queues.append(msgspec.structs.replace(books, groups=groups))
+    return msgspec.structs.replace(stats, queues=queues)
+
+
+def _moved(group: GroupStats, count: int) -> GroupStats:
+    held = min(count, group.held)
+    ready = min(count - held, group.ready)
+    deferred = min(count - held - ready, group.deferred)
+    return msgspec.structs.replace(
+        group,
+        held=group.held - held,
+        handed=max(0, group.handed - held),
+        ready=group.ready - ready,
+        deferred=group.deferred - deferred,
+        due=max(0, group.due - deferred),
+        answered=held + ready + deferred,
+    )
 
 
 def _added(books: QueueStats, count: int) -> QueueStats:

@@ -4,13 +4,14 @@ Invariants: what is answered is in the log or safe in the spool; each block is i
 whichever way it took; messages of a partition come to the log in the order in which they were pushed, also
 when the log comes and goes; a replay takes at most twice as long as it would if nobody pushed.
 Pushes may also be held back on purpose: they go to the spool then, as if the log were away, and stay there.
+It is long because pushing, replaying and looking share what is counted.
 """
 
 from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from itertools import pairwise
 from types import TracebackType
@@ -173,11 +174,9 @@ class Failover:
     def guard(self, log: Log) -> Log:
         """The log, as whoever works tasks may use it: see `FailoverLog`. Open it instead of the log."""
         guard = FailoverLog(log, self._spool, self.health, seconds=self.settings.attempt_seconds)
-        guard.waiting = self._outcomes_before
+        guard.waiting = guard.before = self._outcomes_before
         if self._guard is not None:
-            guard.waiting, guard.spooled, guard.late = (
-                self._guard.waiting, self._guard.spooled, self._guard.late,
-            )  # fmt: skip
+            guard.go_on(self._guard)
         self._guard = guard
         sink = LogSink(
             log,
@@ -574,6 +573,11 @@ class Failover:
         await self._counted.wait()
         return self.status()
 
+    @property
+    def answered(self) -> Mapping[int, int]:
+        """Tasks whose outcomes wait for the log, by the number of their group."""
+        return {} if self._guard is None else self._guard.answered
+
     def status(self) -> SpoolStatus:
         """What there is to see; of what was there at the start, what is counted by now."""
         now = asyncio.get_running_loop().time()
@@ -596,7 +600,7 @@ class Failover:
             seconds_left=self._report.pace.seconds_left(pending, now) if pending else 0.0,
             flushed=self._flushed,
             failed=self._failed,
-            settlements=0 if self._guard is None else self._guard.waiting,
+            settlements=self._outcomes_before if self._guard is None else self._guard.settlements,
             settled=0 if self._guard is None else self._guard.spooled,
             late=0 if self._guard is None else self._guard.late,
             files=self._spool.file_count,

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
+from collections import Counter
 from collections.abc import Awaitable, Callable, Sequence
 from types import TracebackType
 from typing import Any, Final, Self, TypeVar, cast
@@ -71,11 +72,25 @@ class FailoverLog:
         self._none_spooling = asyncio.Event()
         self._none_spooling.set()
         self.waiting = 0
-        """Outcomes in the spool."""
+        """Entries in the spool: outcomes and marks."""
+        self.before = 0
+        """How many of them were there at the start; nobody looks at them before they are replayed."""
+        self.answered: Counter[int] = Counter()
+        """Tasks whose outcomes are in the spool, by the number of their group."""
         self.spooled = 0
-        """Outcomes that were spooled since the start."""
+        """Tasks whose outcomes were spooled since the start."""
         self.late = 0
         """Tasks whose outcomes came too late, since the start."""
+
+    def go_on(self, other: FailoverLog) -> None:
+        """Go on with what another one has counted."""
+        self.waiting, self.before, self.answered = other.waiting, other.before, other.answered
+        self.spooled, self.late = other.spooled, other.late
+
+    @property
+    def settlements(self) -> int:
+        """Tasks whose outcomes wait for the log; of before the start, the calls that settled some."""
+        return self.before + self.answered.total()
 
     async def __aenter__(self) -> Self:
         await self._log.__aenter__()
@@ -191,7 +206,9 @@ class FailoverLog:
             self._spooling -= 1
             if not self._spooling:
                 self._none_spooling.set()
-        self.spooled += 1
+        tasks = outcomes.tasks_of(outcome)
+        self.answered.update(tasks)
+        self.spooled += tasks.total()
         return True
 
     async def catch_up(self) -> None:
@@ -210,7 +227,8 @@ class FailoverLog:
             await self._spool.flush()
             # Others wait for it: no longer than for a write of their own, unless the log needs longer.
             await self._replay(self._last_seconds)
-            self.waiting = 0
+            self.waiting = self.before = 0
+            self.answered.clear()
             self._last_seconds = self.seconds
             self._health.recover()
         except Unavailable:
@@ -223,23 +241,27 @@ class FailoverLog:
         """Bring what can be read to the log; each page may take so many seconds."""
         for name in await asyncio.to_thread(self._spool.reader.files, "settle"):
             place: Place | None = Place()
-            told = 0
+            told, tasks = 0, Counter[int]()
             while place is not None:
                 page = await asyncio.to_thread(self._spool.reader.read, name, place)
-                told += await self._tell(name, page.found, seconds)
+                sound = await self._tell(name, page.found, seconds)
+                told += len(sound)
+                for outcome in sound:
+                    tasks.update(outcomes.tasks_of(outcome))
                 place = page.next
             await asyncio.to_thread(self._spool.reader.done, name)
             self.waiting = max(0, self.waiting - told)
+            self.answered -= tasks  # never below 0
 
-    async def _tell(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
-        """Tell the log of a page; how many outcomes it has."""
-        sound = []
+    async def _tell(self, name: FileName, found: Sequence[Found], seconds: float) -> list[Outcome]:
+        """Tell the log of a page; the outcomes that it has."""
+        sound, said = list[Found](), list[Outcome]()
         for each in found:
             if not isinstance(each.entry, SpooledSettlement):
                 await _set_aside(self._spool.reader, name, each, "this is no outcome")
                 continue
             try:
-                outcomes.outcome_of(each.entry)
+                said.append(outcomes.outcome_of(each.entry))
             except Corrupt as error:
                 await _set_aside(self._spool.reader, name, each, str(error))
             else:
@@ -249,7 +271,7 @@ class FailoverLog:
             self.late += late
             text = "the outcomes of %d tasks came too late: another server handed them out, or settled them"
             logger.warning(text, late)
-        return len(sound)
+        return said
 
     async def _tell_of(self, name: FileName, found: Sequence[Found], seconds: float) -> int:
         """Tell the log of outcomes; how many came too late. What it refuses is set aside alone."""

@@ -8,6 +8,7 @@ others are settled; what comes after its claim has changed hands is settled if i
 from __future__ import annotations
 
 import asyncio
+from collections import Counter
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from typing import Final
@@ -17,7 +18,7 @@ import msgspec
 from forebay.failover.late import named, settle_late
 from forebay.log.seam import Log
 from forebay.log.values import Group, Mark, Settlement
-from forebay.model import Block, Corrupt, UnknownGroup, mint, queue_of
+from forebay.model import Block, Corrupt, UnknownGroup, bitmap, mint, queue_of
 from forebay.spool.lines import SpooledSettlement, derive_id
 from forebay.store.settling import singly
 
@@ -55,6 +56,18 @@ def outcome_of(entry: SpooledSettlement) -> Outcome:
         return _decode(entry.payload)
     except (msgspec.DecodeError, UnicodeDecodeError) as error:
         raise Corrupt(f"this is no outcome: {error}") from None
+
+
+def tasks_of(outcome: Outcome) -> Counter[int]:
+    """How many tasks an outcome settles or gives back unused, by the number of their group."""
+    found: Counter[int] = Counter()
+    if isinstance(outcome, Settled):
+        for settlement in outcome.settlements:
+            found[settlement.group] += bitmap.count(settlement.finished())
+    else:
+        for mark in outcome.marks:
+            found[mark.group] += bitmap.count(mark.returned)
+    return +found
 
 
 async def replay(log: Log, entries: Sequence[SpooledSettlement]) -> int:

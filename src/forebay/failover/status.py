@@ -29,9 +29,9 @@ class SpoolStatus(msgspec.Struct, frozen=True, kw_only=True):
     failed: int
     """Messages and settlements that were set aside: in the folder `failed`."""
     settlements: int
-    """Outcomes that wait for the log."""
+    """Tasks whose outcomes wait for the log; of what was there at the start, the calls that settled some."""
     settled: int = 0
-    """Outcomes that were answered while the log was away, since the start."""
+    """Tasks whose outcomes were answered while the log was away, since the start."""
     late: int = 0
     """Tasks whose outcome came to the log too late, and lost: others had settled them, or had them."""
     files: int

@@ -638,6 +638,8 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     """On a server's own disk, on their way to the log."""
     delayed: int = 0
     """Nobody has claimed them, and their start time is to come. Once claimed, they are deferred."""
+    answered: int = 0
+    """Settled or given back in a server's spool: a log that hasn't heard of it yet counts them as held."""
 
     @property
     def unclaimed(self) -> int:
@@ -648,7 +650,7 @@ class GroupStats(msgspec.Struct, frozen=True, kw_only=True):
     def difference(self) -> int:
         """Accepted minus accounted for: 0, or something is lost."""
         parts = self.unclaimed + self.held + self.deferred + self.done + self.dead + self.purged
-        return self.accepted - parts - self.expired - self.corrupt - self.spooled
+        return self.accepted - parts - self.expired - self.corrupt - self.spooled - self.answered
 
 
 class LaneStats(msgspec.Struct, frozen=True, kw_only=True):
@@ -711,6 +713,8 @@ class Stats(msgspec.Struct, frozen=True):
     queues: Sequence[QueueStats]
     next: int | None = None
     """Of a page: the number after which the next one begins; None when there is none."""
+    is_last_known: bool = False
+    """The log is away: they are as a snapshot has them, with what the answering server has spooled since."""
 
 
 class Trimmed(msgspec.Struct, frozen=True, kw_only=True):

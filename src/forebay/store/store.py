@@ -974,6 +974,10 @@ class LogStore:
         """The queues with windows; what other servers do to others is noticed when they are asked for."""
         return set(self._by_queue)
 
+    def group_names(self) -> dict[int, tuple[str, str]]:
+        """The queue and the name of each group that this process works on, by its number."""
+        return {number: (window.queue.name, window.group.name) for number, window in self._by_group.items()}
+
     def adopt(self, queue: Queue) -> None:
         """Go on with settings as they are now."""
         self._queues[queue.name] = queue

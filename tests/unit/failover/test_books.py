@@ -2,7 +2,7 @@
 
 import msgspec
 
-from forebay.failover.books import with_spooled
+from forebay.failover.books import with_answered, with_spooled
 from forebay.log.values import Group, GroupStats, Queue, QueueSettings, QueueStats, Stats
 
 WORKERS = GroupStats(
@@ -41,3 +41,17 @@ def test_what_is_missing_stays_missing() -> None:
 
 def test_without_anything_in_the_spool_the_books_are_the_log_s() -> None:
     assert with_spooled(STATS, {}) == with_spooled(STATS, {"orders": 0, "gone": 0}) == STATS
+
+
+def test_what_was_answered_moves_from_what_the_log_counts_as_held() -> None:
+    (books,) = with_answered(STATS, {("orders", "workers"): 1, ("other", "workers"): 3}).queues
+    workers, audit = books.groups
+    assert (workers.answered, workers.held, workers.ready, workers.difference) == (1, 0, 2, 0)
+    assert audit == AUDIT
+
+
+def test_books_of_before_it_was_taken_count_what_was_answered_as_ready() -> None:
+    (books,) = with_answered(STATS, {("orders", "workers"): 100}).queues
+    (workers, _) = books.groups
+    assert (workers.answered, workers.held, workers.ready, workers.deferred) == (4, 0, 0, 0)
+    assert workers.difference == 0

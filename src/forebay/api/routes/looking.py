@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Final
 
 import msgspec
@@ -10,11 +10,14 @@ from msgspec import Meta
 
 from forebay.api.answers import Answer
 from forebay.api.calls import Call
+from forebay.api.context import Context
 from forebay.api.routing import NoRoute, Route
-from forebay.failover.books import with_spooled
+from forebay.failover.books import with_answered, with_spooled
 from forebay.failover.status import SpoolStatus
 from forebay.log.values import RejectedRow, Stats
-from forebay.model import UnknownQueue, parse_message_id, queue_of, redact
+from forebay.model import Unavailable, UnknownQueue, parse_message_id, queue_of, redact
+from forebay.observe.last_books import last_books
+from forebay.store.store import LogStore
 from forebay.store.values import FlowStats, Peeked, Running, StoreStats
 from forebay.wire.forms import Form, PeekedPage, RunningPage, WhereForm, peeked_form, running_form, where_form
 
@@ -53,6 +56,12 @@ class BooksQuery(Form, kw_only=True):
     limit: Annotated[int, Meta(ge=1, le=1_000)] = 1_000
 
 
+class LedgerQuery(BooksQuery, kw_only=True):
+    """The same, and whether the last known books will do."""
+
+    last_known: bool = False
+
+
 async def peek(call: Call) -> Answer:
     """What would be handed out next."""
     query = call.query(PeekQuery)
@@ -79,23 +88,41 @@ async def stats(call: Call) -> Answer:
 
 
 async def ledger(call: Call) -> Answer:
-    """The books of queues and groups, by the page, with what is in the spool."""
-    page, failover = call.query(BooksQuery), call.context.failover
-    spooled = {} if failover is None else failover.status().queues
+    """The books of queues and groups, by the page, with what is in the spool.
+
+    While the log is away whoever wants the last known ones gets those of the last snapshot, all at once.
+    """
+    page, context = call.query(LedgerQuery), call.context
+    spooled = {} if context.failover is None else context.failover.status().queues
     if page.queue is not None:
         spooled = {name: count for name, count in spooled.items() if name == page.queue and count}
     try:
-        books = await call.context.store.ledger(queue=page.queue, after=page.after, limit=page.limit)
+        books = await context.store.ledger(queue=page.queue, after=page.after, limit=page.limit)
     except UnknownQueue:
         if not spooled:
             raise
-        books = Stats(call.context.clock.now(), [])  # it is made when it comes from the spool
+        books = Stats(context.clock.now(), [])  # it is made when it comes from the spool
+    except Unavailable:
+        document = None if context.snapshot is None else context.snapshot.document
+        if document is None or not page.last_known:
+            raise
+        books = last_books(document, page.queue)
+        return Answer(with_answered(with_spooled(books, spooled), _answered(context)))
     listed = {found.queue.name for found in books.queues}
     if books.next is not None or page.after:  # what isn't made yet comes last
         elsewhere = [name for name in spooled if name not in listed]
         unmade = () if books.next is not None else await _unmade(call, elsewhere)
         spooled = {name: count for name, count in spooled.items() if name in listed or name in unmade}
-    return Answer(with_spooled(books, spooled))
+    return Answer(with_answered(with_spooled(books, spooled), _answered(context)))
+
+
+def _answered(context: Context) -> Mapping[tuple[str, str], int]:
+    """Tasks whose outcomes wait in the spool, by queue and group, as far as this process works on these."""
+    answered = {} if context.failover is None else context.failover.answered
+    if not answered or not isinstance(context.opened, LogStore):
+        return {}
+    names = context.opened.group_names()
+    return {names[number]: count for number, count in answered.items() if number in names}
 
 
 async def _unmade(call: Call, names: Sequence[str]) -> set[str]:
@@ -190,7 +217,7 @@ ROUTES: Final[tuple[Route, ...]] = (
         "The books of queues and groups, by the page",
         {200: Stats},
         scope="read",
-        query=BooksQuery,
+        query=LedgerQuery,
         problems=(404,),
         tag=_TAG,
     ),
