@@ -24,6 +24,7 @@ REQUIREMENTS: Final = (
     Requirement("failing", "down_per_second", at_least=150_000),
     Requirement("failing", "replay_per_second", at_least=100_000),
     Requirement("failing", "live_beside_replay_ratio", at_least=0.5),
+    Requirement("failing", "replay_to_bound_ratio", at_most=1.0),
     Requirement("recovering", "memory_growth_mb", at_most=100.0),
     Requirement("outage", "outage_first_push_seconds", at_most=2.5),
     Requirement("outage", "outage_push_p99_ms", at_most=50.0),

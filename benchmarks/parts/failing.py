@@ -23,6 +23,9 @@ from forebay.model import Block
 from forebay.store.store import LogStore
 
 _LOOK_SECONDS: Final = 0.005
+BOUND_RATIO: Final = 2.0
+BOUND_SECONDS: Final = 10.0
+"""A replay beside pushes takes as long as this many replays alone, and so many seconds, at most."""
 
 
 class Site:
@@ -91,6 +94,8 @@ class _Rates:
         self.replay: list[float] = []
         self.live: list[float] = []
         self.behind: list[float] = []
+        self.bounds: list[float] = []
+        """How long replays took beside pushes, as parts of what the documents promise."""
 
     def figures(self) -> Figures:
         def ratios(over: list[float]) -> list[float]:
@@ -106,6 +111,8 @@ class _Rates:
             "live_beside_replay_ratio": median(ratios(self.live)),
             "live_beside_replay_ratios": ratios(self.live),
             "behind_replay_ratio": median(ratios(self.behind)),
+            "replay_to_bound_ratio": max(self.bounds),
+            "replay_to_bound_ratios": self.bounds,
         }
 
 
@@ -124,9 +131,12 @@ async def _round(bench: Bench, here: Site, rates: _Rates, text: str) -> None:
             await _lose(bench, here)
             await here.spool("spooled", messages)
             await asyncio.to_thread(bench.server.start)
+            start, pending = perf_counter(), here.failover.status().pending
             await here.recovered()
-            kept.append(await _beside(here, queue, seconds))
+            kept.append(await _beside(here, queue))
             await here.drained()
+            promised = BOUND_RATIO * pending / rates.replay[-1] + BOUND_SECONDS
+            rates.bounds.append(round((perf_counter() - start) / promised, 3))
 
 
 async def _lose(bench: Bench, here: Site) -> None:
@@ -143,14 +153,14 @@ async def _replay(bench: Bench, here: Site) -> float:
     return pending / (perf_counter() - start)
 
 
-async def _beside(here: Site, queue: str, seconds: float) -> float:
+async def _beside(here: Site, queue: str) -> float:
     """How quickly pushes go while the spool is replayed: for as long as that takes, and no longer."""
     start, pushed = perf_counter(), 0
 
     async def pusher(number: int) -> None:
         nonlocal pushed
         turn = number
-        while perf_counter() - start < seconds and here.failover.status().pending:
+        while here.failover.status().pending:
             await here.push(queue, turn)
             turn += PUSHERS
             pushed += BATCH
