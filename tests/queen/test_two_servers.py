@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
 import pytest
 
+from forebay.api.routes import ROUTES
 from tests.queen.wire import Client
 from tests.servers import ForebayServer, PostgresServer
 
@@ -104,7 +106,43 @@ def reaches(queue: str, group: str, made: Any) -> list[tuple[str, str, Any]]:
         ("GET", f"/v1/queues/{queue}/peek?group={group}", None),
         ("GET", f"/v1/queues/{queue}/dead?group={group}", None),
         ("POST", f"/v1/queues/{queue}/groups/{group}/seek", {"start": "earliest"}),
+        ("PATCH", f"/v1/queues/{queue}", {"visibility_seconds": 9}),
+        ("POST", f"/v1/queues/{queue}/pause", {}),
+        ("POST", f"/v1/queues/{queue}/resume", {}),
+        ("POST", f"/v1/queues/{queue}/purge", {"group": group}),
+        ("DELETE", f"/v1/queues/{queue}", None),
+        ("PUT", f"/v1/queues/{queue}/groups/{group}", {}),
+        ("DELETE", f"/v1/queues/{queue}/groups/{group}", None),
+        ("POST", f"/v1/queues/{queue}/dead/redrive", {"group": group}),
+        ("POST", f"/v1/queues/{queue}/dead/purge", {"group": group}),
+        ("GET", f"/v1/queues/{queue}/blocks", None),
+        ("GET", f"/v1/stats?queue={queue}", None),
+        ("GET", f"/v1/ledger?queue={queue}", None),
+        ("GET", f"/v1/flows?queue={queue}", None),
+        ("POST", "/v1/take", {"queues": [queue], "count": 1}),
+        ("GET", f"/api/v1/timers/{queue}", None),
+        ("DELETE", f"/api/v1/resources/queues/{queue}", None),
     ]
+
+
+ELSEWHERE = {
+    "/v1/queues/{queue}/dead/undo": "it needs letters, and goes the way of redrive",
+    "/api/v1/timers/{queue}/{key}": "a timer is a record of the log, whether there is a queue or not",
+    "/api/v1/ephemeral/queue/{queue}": "ephemeral queues are in the memory of one server",
+    "/api/v1/ephemeral/queues/{queue}/depth": "likewise",
+}
+"""Routes that no request above is for, and why."""
+
+
+def test_there_is_a_request_for_every_route_of_a_queue() -> None:
+    asked = [(verb, path.partition("?")[0]) for verb, path, _ in reaches("q", "g", {"partitionId": "p"})]
+    left = []
+    for route in ROUTES:
+        pattern = re.compile(re.sub(r"\{[^}]+\}", "[^/]+", route.path))
+        is_asked = any(verb == route.method and pattern.fullmatch(path) for verb, path in asked)
+        if "{queue}" in route.path and not is_asked and route.path not in ELSEWHERE:
+            left.append(f"{route.method} {route.path}")
+    assert left == []
 
 
 @pytest.mark.parametrize("is_known", [False, True], ids=["unknown", "known from before"])

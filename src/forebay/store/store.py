@@ -631,12 +631,15 @@ class LogStore:
 
         `reason` leaves only those whose reason contains it. With `dry_run` nothing is changed.
         """
-        window = await self._window(queue, group)
-        pages = select(self.log, window.group, ids, reason)
-        letters = await change(pages, lambda page: self.log.redrive(window.group, page), dry_run=dry_run)
-        if letters and not dry_run:
-            window.come_due(self._clock.now())
-        return letters
+
+        async def redrive(window: Window) -> Letters:
+            pages = select(self.log, window.group, ids, reason)
+            letters = await change(pages, partial(self.log.redrive, window.group), dry_run=dry_run)
+            if letters and not dry_run:
+                window.come_due(self._clock.now())
+            return letters
+
+        return await self._with_window(queue, group, redrive)
 
     async def purge(
         self,
@@ -648,20 +651,26 @@ class LogStore:
         dry_run: bool = False,
     ) -> Letters:
         """Do away with dead letters: those named, or all of the group; see `redrive`."""
-        window = await self._window(queue, group)
-        pages = select(self.log, window.group, ids, reason)
-        return await change(pages, lambda page: self.log.purge(window.group, page), dry_run=dry_run)
+
+        async def purge(window: Window) -> Letters:
+            pages = select(self.log, window.group, ids, reason)
+            return await change(pages, partial(self.log.purge, window.group), dry_run=dry_run)
+
+        return await self._with_window(queue, group, purge)
 
     async def undo(self, queue: str, letters: Letters, *, group: str = DEFAULT_GROUP) -> Letters:
         """Undo a redrive or a purge; returns the letters that are dead letters again.
 
         What was redriven and is no longer in the log alone, but ready or with a worker, stays as it is.
         """
-        held = (await self._window(queue, group)).group
-        changed: list[int] = []
-        for begin in range(0, len(letters.ids), PAGE):
-            changed.extend(await self.log.restore(held, letters.ids[begin : begin + PAGE]))
-        return Letters(changed)
+
+        async def undo(window: Window) -> Letters:
+            changed: list[int] = []
+            for begin in range(0, len(letters.ids), PAGE):
+                changed.extend(await self.log.restore(window.group, letters.ids[begin : begin + PAGE]))
+            return Letters(changed)
+
+        return await self._with_window(queue, group, undo)
 
     # By hand
 
@@ -672,35 +681,44 @@ class LogStore:
         partition, which are handed out again then: see `forebay.store.by_hand`, also for what it costs.
         """
         found = await self.log.find(id)
-        window = await self._window(found.queue.name, group)
-        for ticket in await self._tickets_of(found.queue, window, id):
-            with suppress(LeaseLost):
-                await self.settle(bury=[Burial(ticket, reason)])
-                return True
-        buried = await self._by_hand(found.queue, window).bury(id, check_reason(reason))
-        await self._look_again(window)
-        return buried
+
+        async def bury(window: Window) -> bool:
+            for ticket in await self._tickets_of(found.queue, window, id):
+                with suppress(LeaseLost):
+                    await self.settle(bury=[Burial(ticket, reason)])
+                    return True
+            buried = await self._by_hand(found.queue, window).bury(id, check_reason(reason))
+            await self._look_again(window)
+            return buried
+
+        return await self._with_window(found.queue.name, group, bury)
 
     async def hasten(self, id: int, *, group: str = DEFAULT_GROUP) -> bool:
         """Let a message come now that is delayed, after those before it in its partition; whether it does."""
         found = await self.log.find(id)
-        window = await self._window(found.queue.name, group)
-        comes = await self._by_hand(found.queue, window).hasten(id)
-        await self._look_again(window)
-        return comes
+
+        async def hasten(window: Window) -> bool:
+            comes = await self._by_hand(found.queue, window).hasten(id)
+            await self._look_again(window)
+            return comes
+
+        return await self._with_window(found.queue.name, group, hasten)
 
     async def skip_partition(self, queue: str, partition: str, *, group: str = DEFAULT_GROUP) -> int:
         """Do without all that an ordered queue has in a partition; how many messages, which count as expired.
 
         Those that come later are handed out. Leases of the partition are lost. Costs by its blocks.
         """
-        window = await self._window(queue, group)
-        if not window.queue.settings.ordered:
-            text = f"queue {queue!r} has no order of its own, so it has no partitions to skip"
-            raise Rejected(text, hint="skip the whole queue with purge_queue")
-        skipped = await self._by_hand(window.queue, window).skip(partition)
-        await self._look_again(window)
-        return skipped
+
+        async def skip(window: Window) -> int:
+            if not window.queue.settings.ordered:
+                text = f"queue {queue!r} has no order of its own, so it has no partitions to skip"
+                raise Rejected(text, hint="skip the whole queue with purge_queue")
+            skipped = await self._by_hand(window.queue, window).skip(partition)
+            await self._look_again(window)
+            return skipped
+
+        return await self._with_window(queue, group, skip)
 
     def _by_hand(self, queue: Queue, window: Window) -> ByHand:
         return ByHand(self.log, self._clock, queue, window.group, self._name)
