@@ -268,7 +268,7 @@ class Settler:
         if self._tiers.shared is None:
             return strange
         # Another server may have worked from its memory while the tier was away.
-        return [lease for lease in strange if own.is_kin(lease) and lease.epoch != self._tiers.shared.epoch]
+        return [lease for lease in strange if own.is_kin(lease)]
 
     async def _vouched(self, verdicts: Mapping[Lease, Verdict]) -> Mapping[Lease, Verdict]:
         """Verdicts on leases of other servers as such that the log vouches for; it may refuse them still.

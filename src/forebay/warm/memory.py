@@ -13,7 +13,7 @@ from hashlib import sha256
 from itertools import count as count_from
 from time import monotonic_ns
 from types import TracebackType
-from typing import Final, Self
+from typing import ClassVar, Final, Self
 
 import msgspec
 
@@ -33,8 +33,6 @@ from forebay.warm.values import (
     epoch_name,
 )
 
-_EPOCH: Final = "m"
-"""What epochs begin with; those of a shared tier are hexadecimal."""
 _MARK_DIGITS: Final = 12
 """Of a name, in the epochs of its tier: enough that no two processes on one log have the same."""
 
@@ -44,6 +42,8 @@ class MemoryWarm:
 
     shared = False
     problem: str | None = None
+    epoch_prefix: ClassVar[str] = "m"
+    """What epochs begin with; those of a shared tier are hexadecimal."""
 
     def __init__(self, name: str, *, clock: Clock | None = None) -> None:
         self.name = name
@@ -74,7 +74,7 @@ class MemoryWarm:
         current = await self.epoch(shelf)
         if current is not None and current != lost:
             return current
-        epoch = epoch_name(f"{_EPOCH}{next(self._numbers)}{self._mark}", shelf)
+        epoch = epoch_name(f"{self.epoch_prefix}{next(self._numbers)}{self._mark}", shelf)
         self._shelves[shelf.group] = Contents(shelf, epoch, self._numbers)
         return epoch
 
@@ -85,7 +85,7 @@ class MemoryWarm:
     @staticmethod
     def is_kin(lease: Lease) -> bool:
         """Whether a lease is of the memory of a process, this or another: a shared tier has other epochs."""
-        return lease.epoch.startswith(_EPOCH)
+        return lease.epoch.startswith(MemoryWarm.epoch_prefix)
 
     def out_claims(self, group: int) -> set[int]:
         """The tokens of claims of which something is leased."""

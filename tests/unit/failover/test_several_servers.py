@@ -27,6 +27,7 @@ class SharedWarm(MemoryWarm):
     """A shelf that several servers of this process use."""
 
     shared = True
+    epoch_prefix = "5"
 
 
 async def test_what_one_server_settled_isnt_looked_for_by_another_that_finds_the_log_first(
