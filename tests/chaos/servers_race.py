@@ -134,15 +134,26 @@ async def crash_database(cluster: Cluster, rng: random.Random, wait: Wait) -> No
     await asyncio.to_thread(cluster.postgres.start)
 
 
+async def forbid_writes(cluster: Cluster, _rng: random.Random, wait: Wait) -> None:
+    """Let PostgreSQL be read, and not written."""
+    cluster.postgres.allow_writes(allowed=False)
+    await wait()
+    cluster.postgres.allow_writes(allowed=True)
+
+
 async def lose_valkey(cluster: Cluster, rng: random.Random, wait: Wait) -> None:
-    """Kill Valkey, empty it, or let nobody hear from it."""
-    how = rng.choice(("killed", "emptied", "silent"))
+    """Kill Valkey, empty it, let it have no memory left, or let nobody hear from it."""
+    how = rng.choice(("killed", "emptied", "silent", "full"))
     if how == "killed":
         await asyncio.to_thread(cluster.valkey.kill)
         await wait()
         await asyncio.to_thread(cluster.valkey.start)
     elif how == "emptied":
         await asyncio.to_thread(cluster.valkey.flush)
+    elif how == "full":
+        await asyncio.to_thread(cluster.valkey.limit_memory, 1)
+        await wait()
+        await asyncio.to_thread(cluster.valkey.limit_memory, 0)
     else:
         way = cluster.warm_ways[rng.choice(SIDES)]
         way.blackhole()
@@ -163,7 +174,7 @@ async def lose_server(cluster: Cluster, rng: random.Random, wait: Wait) -> None:
     await asyncio.to_thread(server.start, ready=False)
 
 
-FAULTS: Final = (cut_off, crash_database, lose_valkey, lose_server)
+FAULTS: Final = (cut_off, crash_database, forbid_writes, lose_valkey, lose_server)
 
 
 class Race:

@@ -186,6 +186,13 @@ class PostgresServer:
         if self._process is not None:
             self._process.end(signal.SIGKILL)
 
+    def allow_writes(self, *, allowed: bool) -> None:
+        """Let it be written from now on, or only be read: as a replica, or one whose disk is full."""
+        setting = f"default_transaction_read_only = {'off' if allowed else 'on'}\n"
+        (self._data / "postgresql.auto.conf").write_text(setting)
+        if self.running:  # else it reads that when it is started
+            os.kill(self.pid, signal.SIGHUP)
+
     def restart(self, mode: StopMode = "fast") -> None:
         """Stop and start again, with the same data on the same port."""
         self.stop(mode)

@@ -85,6 +85,11 @@ class ValkeyServer(FolderServer):
         """Remove every key."""
         assert self._ask(b"FLUSHALL\r\n").startswith(b"+OK"), "FLUSHALL was refused"
 
+    def limit_memory(self, size: int) -> None:
+        """Refuse writes beyond so many bytes; 0: let it have what it wants."""
+        limited = self._ask(b"CONFIG SET maxmemory %d\r\n" % size)
+        assert limited.startswith(b"+OK"), "CONFIG SET was refused"
+
     def _ready(self) -> bool:
         """Ask with a PING; while the append-only file is loaded the answer is an error."""
         try:
