@@ -8,6 +8,7 @@ import errno
 import os
 import random
 from collections.abc import Callable
+from dataclasses import dataclass
 
 from forebay.model import Misconfigured
 
@@ -16,11 +17,22 @@ class CrashError(BaseException):
     """The machine is gone; not an `Exception`, so that nobody handles it."""
 
 
+@dataclass
+class ReadFault:
+    """Bytes of a file that can't be read, with the error's number; after `times` readings they can again."""
+
+    start: int
+    stop: int
+    error: int = errno.EIO
+    times: int | None = None
+
+
 class _Inode:
     def __init__(self, data: bytes = b"") -> None:
         self.live = bytearray(data)
         self.durable = bytes(data)
         self.lost_bytes = False
+        self.faults: list[ReadFault] = []
 
     def survivor(self, chance: random.Random) -> bytes:
         """What is found after a crash."""
@@ -51,6 +63,7 @@ class _Open:
             raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
     def read_at(self, offset: int, size: int) -> bytes:
+        self._disk.check_read(self._inode, offset, offset + size)
         return bytes(self._inode.live[offset : offset + size])
 
     def size(self) -> int:
@@ -128,6 +141,18 @@ class SimulatedDisk:
     def flip(self, name: str, offset: int, mask: int = 0xFF) -> None:
         """Change a byte, as bad hardware does."""
         self._live[name].live[offset] ^= mask
+
+    def fail_reads(self, name: str, fault: ReadFault) -> None:
+        """Have some bytes of a file fail to be read, as a bad sector does."""
+        self._live[name].faults.append(fault)
+
+    def check_read(self, inode: _Inode, start: int, stop: int) -> None:
+        """Raise where a reading meets bytes that fail."""
+        for fault in inode.faults:
+            if fault.times != 0 and start < fault.stop and stop > fault.start:
+                if fault.times is not None:
+                    fault.times -= 1
+                raise OSError(fault.error, os.strerror(fault.error))
 
     def content(self, name: str) -> bytes:
         """All bytes of a file."""

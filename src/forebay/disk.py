@@ -34,6 +34,14 @@ def is_full(error: OSError) -> bool:
     return error.errno in _FULL
 
 
+_MEDIUM: Final = frozenset({errno.EIO, errno.ENODATA, errno.EBADMSG, getattr(errno, "EUCLEAN", errno.EIO)})
+
+
+def is_medium_fault(error: OSError) -> bool:
+    """Whether the disk can't read what it holds; any other error says nothing about the bytes."""
+    return error.errno in _MEDIUM
+
+
 class File(Protocol):
     """An open file: it grows at its end only."""
 

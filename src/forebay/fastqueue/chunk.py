@@ -8,6 +8,7 @@ from array import array
 from bisect import bisect_right
 from typing import Final
 
+from forebay.fastqueue.chunk_file import Holes
 from forebay.fastqueue.record import Place
 
 _MARK_BYTES: Final = 64 << 10
@@ -17,7 +18,9 @@ _MARK_BYTES: Final = 64 << 10
 class Chunk:
     """One chunk file."""
 
-    __slots__ = ("_offsets", "_sequences", "end", "first", "is_kept", "name", "number", "start", "stop")
+    __slots__ = (
+        "_offsets", "_sequences", "end", "first", "holes", "is_kept", "name", "number", "start", "stop",
+    )  # fmt: skip
 
     def __init__(self, number: int, name: str, *, first: int, start: int, end: int, stop: int) -> None:
         self.number = number
@@ -29,6 +32,7 @@ class Chunk:
         self.stop = stop
         self.is_kept = False
         """It holds damage that could not be copied out: it is set aside whole, never deleted."""
+        self.holes = Holes()
         self._sequences = array("Q")
         self._offsets = array("Q")
 
@@ -44,7 +48,7 @@ class Chunk:
     def nearest(self, sequence: int) -> Place:
         """The last known place at or before a record."""
         at = bisect_right(self._sequences, sequence)
-        if not at:
+        if not at or self._sequences[at - 1] < self.first:  # a mark from before its head was found damaged
             return Place(self.number, self.start, self.first)
         return Place(self.number, self._offsets[at - 1], self._sequences[at - 1])
 

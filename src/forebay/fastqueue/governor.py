@@ -14,7 +14,7 @@ from typing import Final
 
 import cramjam
 
-from forebay.disk import File
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.layout import LENGTH_MASK, SNAPPY, Buffer, Framed, Head, Parsed
 from forebay.fastqueue.record import Place, Record
 
@@ -134,12 +134,13 @@ class GovernorLayout:
             return "there are only zeros"
         return None
 
-    def find(self, file: File, start: int, stop: int, chunk: int, sequence: int) -> Place | None:
+    def find(self, file: ChunkFile, start: int, stop: int, chunk: int, sequence: int) -> Place | None:
         """The block after a damaged one: by its length if that holds, else by what leads to the end."""
         word = file.read_at(start, RECORD_BYTES) if start >= 0 else b""
-        if len(word) == RECORD_BYTES and not self.word_fault(number := _WORD.unpack(word)[0]):
+        is_whole = len(word) == RECORD_BYTES and not file.holes.overlap(start, start + RECORD_BYTES)
+        if is_whole and not self.word_fault(number := _WORD.unpack(word)[0]):
             after = start + RECORD_BYTES + (number & LENGTH_MASK)
-            if after <= stop and self.leads(file, after, stop):
+            if after <= stop and self.leads(file, after, stop, to_hole=True):
                 return Place(chunk, after, sequence + 1) if after < stop else None
         tried: set[int] = set()
         for at in _likely(file, start + 1, stop):
@@ -148,13 +149,19 @@ class GovernorLayout:
         return None
 
     def leads(
-        self, file: File, at: int, stop: int, tried: set[int] | None = None, *, checks: bool = False
-    ) -> bool:
-        """Whether blocks follow each other from here to the end; with `checks` they must be sound."""
+        self, file: ChunkFile, at: int, stop: int, tried: set[int] | None = None,
+        *, checks: bool = False, to_hole: bool = False,
+    ) -> bool:  # fmt: skip
+        """Whether blocks follow each other from here to the end; with `checks` they must be sound.
+
+        With `to_hole` it is enough that they follow each other up to bytes that can't be read.
+        """
         tried = set() if tried is None else tried
         while at < stop and at not in tried:
             tried.add(at)
             front = file.read_at(at, RECORD_BYTES)
+            if file.holes.overlap(at, at + RECORD_BYTES):
+                return to_hole
             if len(front) < RECORD_BYTES or self.word_fault(word := _WORD.unpack(front)[0]):
                 return False
             after = at + RECORD_BYTES + (word & LENGTH_MASK)
@@ -180,7 +187,7 @@ def expand(data: Buffer) -> bytes | None:
         return None
 
 
-def _likely(file: File, start: int, stop: int) -> Iterator[int]:
+def _likely(file: ChunkFile, start: int, stop: int) -> Iterator[int]:
     """Offsets at which a block may begin."""
     while start < stop:
         window = file.read_at(start, min(_WINDOW_BYTES, stop - start))

@@ -12,19 +12,20 @@ from math import gcd
 
 import msgspec
 
-from forebay.disk import Disk, File
+from forebay.disk import Disk
 from forebay.fastqueue.chunk import Chunk, Chunks
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.governor import GovernorLayout
 from forebay.fastqueue.governor_meta import GovernorMeta, decode_governor_meta
 from forebay.fastqueue.meta import META, read_file
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.record import Damage, Place
-from forebay.fastqueue.recovery import Recovered, Scan, scan
+from forebay.fastqueue.recovery import Recovered, Scan, is_blank, scan
 
 
 class _Seen(msgspec.Struct):
     chunk: Chunk
-    file: File
+    file: ChunkFile
     size: int
 
 
@@ -37,8 +38,8 @@ def recover_governor(
     try:
         for number in numbers:
             name = layout.file_name(number)
-            file = disk.open(name)
             chunk = Chunk(number, name, first=0, start=0, end=0, stop=0)
+            file = ChunkFile(disk.open(name), chunk.holes)
             seen.append(_Seen(chunk, file, file.size()))
         return _Recovery(layout, quarantine, seen, _read_meta(disk, quarantine), chunk_size).run()
     finally:
@@ -146,7 +147,7 @@ class _Recovery:
     def _cut(self, one: _Seen, found: Scan, *, is_last: bool) -> bool:
         """Keep the bytes after the last record; the last chunk is cut, so that it can be appended to."""
         chunk, size = one.chunk, one.size - found.stop
-        is_torn = found.needed > size or not one.file.read_at(found.stop, min(size, 1 << 20)).strip(b"\0")
+        is_torn = found.needed > size or is_blank(one.file, found.stop, size)
         damage = Damage(
             kind="torn" if is_torn else "damaged", file=chunk.name, reason=found.tail or "no block",
             offset=found.stop, size=size,

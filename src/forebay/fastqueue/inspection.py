@@ -113,7 +113,7 @@ class Folder:
     def records(self, progress: Progress | None = None, *, count: int = _COUNT) -> Iterator[Record]:
         """All blocks that aren't acknowledged, in order."""
         found = self.recovered
-        reader = Reader(self._disk, self._chosen.layout, found.chunks, self._quarantine)
+        reader = Reader(self._disk, self._chosen.layout, found.chunks, self._quarantine, tries=1)
         acked = {number for first, last in found.acked for number in range(first, last + 1)}
         at, done = found.cursor, 0
         try:
@@ -158,7 +158,7 @@ def repair(
     """Set aside all that can't be read, and write a meta that fits; what was set aside."""
     damages: list[Damage] = []
     settings = FastQueueSettings(format=name, compression=compression)
-    queue = FastQueue.open(disk, settings, clock=clock, report=damages.append)
+    queue = FastQueue.open(disk, settings, clock=clock, report=damages.append, read_tries=1)
     try:
         while records := queue.read(_COUNT, _BYTES):
             progress(sum(len(record.data) for record in records))

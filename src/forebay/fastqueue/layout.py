@@ -5,7 +5,7 @@ from typing import Final, Protocol
 
 import msgspec
 
-from forebay.disk import File
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.record import Place, Record
 
 Buffer = bytes | bytearray | memoryview
@@ -102,6 +102,6 @@ class Layout(Protocol):
         """Read records, the first of which has number `sequence`; at least `least`, whatever their size."""
         ...
 
-    def find(self, file: File, start: int, stop: int, chunk: int, sequence: int) -> Place | None:
+    def find(self, file: ChunkFile, start: int, stop: int, chunk: int, sequence: int) -> Place | None:
         """The next sound record after the damaged one at `start`, which has number `sequence`."""
         ...

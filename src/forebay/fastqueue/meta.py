@@ -73,7 +73,7 @@ def decode_meta(data: bytes) -> Meta | None:
 
 
 def read_file(disk: Disk) -> bytes | None:
-    """The bytes of the meta file; None where there is none that can be read."""
+    """The bytes of the meta file: None where there is none, nothing where the disk can't read it."""
     try:
         file = disk.open(META)
     except OSError:
@@ -81,7 +81,7 @@ def read_file(disk: Disk) -> bytes | None:
     try:
         return file.read_at(0, META_BYTES_MAX)
     except OSError:
-        return None
+        return b""
     finally:
         file.close()
 

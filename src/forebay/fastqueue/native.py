@@ -14,7 +14,7 @@ from zlib import crc32
 
 import cramjam
 
-from forebay.disk import File
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.layout import LENGTH_MASK, SNAPPY, Buffer, Framed, Head, Parsed
 from forebay.fastqueue.record import Place, Record
 
@@ -145,7 +145,7 @@ class NativeLayout:
             start = stop
         return Parsed(records, start, held, needed, fault)
 
-    def find(self, file: File, start: int, stop: int, chunk: int, sequence: int) -> Place | None:
+    def find(self, file: ChunkFile, start: int, stop: int, chunk: int, sequence: int) -> Place | None:
         """The first sound record that begins after `start`, whose number is above `sequence`."""
         at = start + 1
         while at < stop:
@@ -167,7 +167,7 @@ def _seed(chunk: int) -> int:
     return crc32(chunk.to_bytes(8, "little"))
 
 
-def _sound(file: File, offset: int, stop: int, chunk: int) -> int | None:
+def _sound(file: ChunkFile, offset: int, stop: int, chunk: int) -> int | None:
     """The sequence number of the record at an offset; None where there is no sound one."""
     front = file.read_at(offset, RECORD_BYTES)
     if len(front) < RECORD_BYTES:

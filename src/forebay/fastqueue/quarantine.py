@@ -11,8 +11,9 @@ from typing import Final
 
 import msgspec
 
-from forebay.disk import Disk, File
+from forebay.disk import Disk
 from forebay.fastqueue.chunk import Chunk
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.record import Damage
 
 QUARANTINE: Final = "quarantine"
@@ -39,15 +40,15 @@ class Quarantine:
         if self._report is not None:
             self._report(damage)
 
-    def keep(self, chunk: Chunk, file: File, damage: Damage) -> None:
+    def keep(self, chunk: Chunk, file: ChunkFile, damage: Damage) -> None:
         """Copy bytes of a chunk, unless they were copied before, and report."""
         if (damage.file, damage.offset) in self._known:
             return
         self._known.add((damage.file, damage.offset))
         pieces = self._pieces[chunk.number] = self._pieces.get(chunk.number, 0) + 1
         copied, is_fresh = None, True
-        if not self._changes:
-            chunk.is_kept = True
+        if not self._changes or file.holes.overlap(damage.offset, damage.offset + damage.size):
+            chunk.is_kept = True  # a copy would lack what another disk or a better reader may still get
         elif not damage.size:
             pass
         elif pieces <= _PIECES_MAX:
@@ -73,7 +74,7 @@ class Quarantine:
             self._pieces.pop(chunk.number, None)
             self._known = {known for known in self._known if known[0] != chunk.name}
 
-    def _copy(self, file: File, damage: Damage) -> tuple[str, bool]:
+    def _copy(self, file: ChunkFile, damage: Damage) -> tuple[str, bool]:
         """The name of the copy, and whether it is a new one."""
         stem = f"{damage.file}-{damage.offset:016x}"
         self._disk.make_folder(QUARANTINE)
@@ -87,7 +88,7 @@ class Quarantine:
         self._write_reason(f"{QUARANTINE}/{stem}.json", msgspec.json.format(reason, indent=2))
         return name, True
 
-    def _write(self, name: str, source: File, damage: Damage, *, fresh: bool) -> None:
+    def _write(self, name: str, source: ChunkFile, damage: Damage, *, fresh: bool) -> None:
         target = self._disk.open(name, create=fresh)
         try:
             target.truncate(0)

@@ -22,13 +22,14 @@ from forebay.fastqueue.faults import closed_error, error_of, unread_error
 from forebay.fastqueue.formats import Format, Held, check_format, format_of
 from forebay.fastqueue.meta import Meta, write_file
 from forebay.fastqueue.quarantine import Quarantine
-from forebay.fastqueue.reader import Found, Reader
+from forebay.fastqueue.reader import TRIES, Found, Reader
 from forebay.fastqueue.record import Damage, Place, Record
 from forebay.fastqueue.recovery import Recovered
 from forebay.fastqueue.settings import FastQueueSettings, largest_block
 from forebay.fastqueue.snapshot import Snapshots
 from forebay.fastqueue.window import Window
 from forebay.fastqueue.writer import Writer
+from forebay.model import Unavailable
 
 _NEVER: Final = float("-inf")
 
@@ -49,7 +50,7 @@ class FastQueue:
 
     def __init__(
         self, disk: Disk, lock: Lock, chosen: Format, settings: FastQueueSettings, recovered: Recovered,
-        *, clock: Callable[[], int], quarantine: Quarantine,
+        *, clock: Callable[[], int], quarantine: Quarantine, read_tries: int = TRIES,
     ) -> None:  # fmt: skip
         self._disk = disk
         self._folder_lock = lock
@@ -65,7 +66,7 @@ class FastQueue:
             disk, layout, settings, self._chunks, end=recovered.end, bytes_before=recovered.bytes_before,
             next_number=recovered.next_number, chunk_size=recovered.chunk_size, identity=recovered.identity,
         )  # fmt: skip
-        self._reader = Reader(disk, layout, self._chunks, quarantine)
+        self._reader = Reader(disk, layout, self._chunks, quarantine, tries=read_tries)
         self._window = Window(recovered.cursor, recovered.acked)
         self._channel = Channel(
             recovered.end, blocks_max=settings.inmemory_blocks, bytes_max=settings.inmemory_bytes
@@ -98,12 +99,13 @@ class FastQueue:
     @classmethod
     def open(
         cls, disk: Disk, settings: FastQueueSettings, *, clock: Callable[[], int],
-        report: Callable[[Damage], None] | None = None,
+        report: Callable[[Damage], None] | None = None, read_tries: int = TRIES,
     ) -> Self:  # fmt: skip
         """Take the folder, and find what it holds; `clock` is wall time in microseconds.
 
         `report` is told of damage, now and while reading. Raise `Misconfigured` when another process has
-        it, or when its chunks are of another format.
+        it, or when its chunks are of another format. `read_tries` is how often `read` has to fail at bytes
+        that the disk can't read before it takes them for damage.
         """
         chosen = format_of(settings)
         largest_block(settings, chosen.layout.head_bytes + chosen.layout.record_bytes)
@@ -112,7 +114,10 @@ class FastQueue:
             check_format(disk, settings)
             quarantine = Quarantine(disk, report)
             recovered = chosen.recover(disk, quarantine)
-            queue = cls(disk, lock, chosen, settings, recovered, clock=clock, quarantine=quarantine)
+            queue = cls(
+                disk, lock, chosen, settings, recovered,
+                clock=clock, quarantine=quarantine, read_tries=read_tries,
+            )  # fmt: skip
             queue._begin(recovered)
         except OSError as error:
             lock.close()
@@ -180,11 +185,16 @@ class FastQueue:
                 if cursor >= self._channel.start:
                     first = self._channel.slice(cursor, cursor + 1)
                 else:
-                    first = self._reader.read(cursor, self._channel.start, count=1, bytes_max=0).records
+                    first = self._first_on_disk(cursor)
                 if not first:
                     return None
                 self._oldest = (cursor, first[0].enqueued_at_us)
             return self._oldest[1] or None
+
+    def _first_on_disk(self, cursor: int) -> list[Record]:
+        with suppress(OSError):
+            return self._reader.read(cursor, self._channel.start, count=1, bytes_max=0).records
+        return []
 
     @property
     def _held(self) -> Held:
@@ -423,7 +433,12 @@ class FastQueue:
                 records = self._channel.within(position, end, left, least=least)
                 found = Found(position + len(records), records)
             else:
-                found = self._read_disk(position, wanted, left)
+                try:
+                    found = self._read_disk(position, wanted, left)
+                except Unavailable:
+                    if collected:
+                        break  # they are sound; the next reading says what is wrong behind them
+                    raise
                 if collected and found.bytes > left:
                     break
             if found.next == position:

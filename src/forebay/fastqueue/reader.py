@@ -1,21 +1,25 @@
 """Records of chunk files in order, wherever the reading begins.
 
 Invariants: a record is returned only as it was written; damage is stepped over, kept in quarantine and
-reported, and everything beyond it is read. A reader never changes a chunk.
+reported, and everything beyond it is read. A reader never changes a chunk. Bytes that the disk can't read are
+damage once they were tried a few times: until then the records before them are returned, then the error.
 """
 
 from typing import Final
 
 import msgspec
 
-from forebay.disk import Disk, File
+from forebay.disk import Disk
 from forebay.fastqueue.chunk import Chunk, Chunks
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.layout import Layout
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.record import Damage, Record
 
 _READ_BYTES: Final = 1 << 20
 _NO_LIMIT: Final = 1 << 62
+TRIES: Final = 5
+"""Readings of a place that fail before it is given up: one that a cable or a network broke comes back."""
 
 
 class Found(msgspec.Struct, gc=False):
@@ -43,26 +47,42 @@ class Found(msgspec.Struct, gc=False):
 class Reader:
     """Reads on from where it is, if that is where it is asked to."""
 
-    def __init__(self, disk: Disk, layout: Layout, chunks: Chunks, quarantine: Quarantine) -> None:
+    def __init__(
+        self, disk: Disk, layout: Layout, chunks: Chunks, quarantine: Quarantine, *, tries: int = TRIES
+    ) -> None:
         self._disk = disk
         self._layout = layout
         self._chunks = chunks
         self._quarantine = quarantine
         self._chunk: Chunk | None = None
-        self._file: File | None = None
+        self._file: ChunkFile | None = None
         self._data = b""
         self._base = 0
         self._at = 0
         self._sequence = -1
+        self._tries = tries
+        self._failing = (-1, -1)
+        """The chunk and the offset that the disk couldn't read the last time, `_failures` times so far."""
+        self._failures = 0
 
     def read(self, first: int, end: int, *, count: int, bytes_max: int) -> Found:
-        """Records from number `first` on, before `end`; at least one, if there is any, whatever its size."""
+        """Records from number `first` on, before `end`; at least one, if there is any, whatever its size.
+
+        Raise `OSError` where not even one can be read for now.
+        """
         found = Found(first)
-        if self._sequence != first or self._chunk is None:
-            self._seek(first, found)
-        while self._sequence < end and len(found.records) < count:
-            if not self._step(found, end, count - len(found.records), bytes_max - found.bytes):
-                break
+        try:
+            if self._sequence != first or self._chunk is None:
+                self._seek(first, found)
+            while self._sequence < end and len(found.records) < count:
+                if not self._step(found, end, count - len(found.records), bytes_max - found.bytes):
+                    break
+        except OSError:
+            reached = self._sequence
+            self.reset()
+            if reached <= first or not found.records:
+                raise
+            self._sequence = reached  # what comes before the fault is sound: the next reading meets it again
         found.next = min(self._sequence, end)
         found.gaps = [_clip(gap, first, end) for gap in found.gaps]
         found.lost = [_clip(lost, first, end) for lost in found.lost]
@@ -120,7 +140,10 @@ class Reader:
             return len(parsed.records) < count and self._sequence >= chunk.end
         if self._fill(chunk, parsed.needed):
             return True
-        self._skip_damage(chunk, "the chunk ends within a record", found)
+        start = self._base + self._at
+        is_unreadable = chunk.holes.overlap(start, start + parsed.needed)
+        reason = "the disk can't read it" if is_unreadable else "the chunk ends within a record"
+        self._skip_damage(chunk, reason, found)
         return True
 
     def _go_on(self, found: Found) -> bool:
@@ -134,10 +157,10 @@ class Reader:
         self._seek(self._sequence, found)
         return True
 
-    def _opened(self, chunk: Chunk) -> File | None:
+    def _opened(self, chunk: Chunk) -> ChunkFile | None:
         if self._file is None:
             try:
-                self._file = self._disk.open(chunk.name)
+                self._file = ChunkFile(self._disk.open(chunk.name), chunk.holes)
             except FileNotFoundError:
                 return None
         return self._file
@@ -150,10 +173,23 @@ class Reader:
         file = self._opened(chunk)
         if file is None:
             return False
-        self._data = file.read_at(start, min(max(needed, _READ_BYTES), chunk.stop - start))
+        self._data, fault = file.read_sound(start, min(max(needed, _READ_BYTES), chunk.stop - start))
         self._base, self._at = start, 0
         chunk.mark(self._sequence, start)
-        return len(self._data) >= needed
+        if len(self._data) >= needed:
+            return True
+        if fault is not None:
+            self._give_up(chunk, start + len(self._data), fault)
+        return False
+
+    def _give_up(self, chunk: Chunk, offset: int, fault: OSError) -> None:
+        """Count a failure to read; the last one makes a hole, the ones before raise."""
+        if self._failing != (chunk.number, offset):
+            self._failing, self._failures = (chunk.number, offset), 0
+        self._failures += 1
+        if self._failures < self._tries:
+            raise fault
+        chunk.holes.add(offset)
 
     def _skip_damage(self, chunk: Chunk, reason: str, found: Found) -> None:
         """Step over bytes up to the next record that can be read."""

@@ -10,8 +10,9 @@ from typing import Final
 
 import msgspec
 
-from forebay.disk import Disk, File
+from forebay.disk import Disk
 from forebay.fastqueue.chunk import Chunk, Chunks
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.layout import Head, Layout
 from forebay.fastqueue.meta import META, Meta, decode_meta, read_file
 from forebay.fastqueue.quarantine import Quarantine
@@ -50,7 +51,9 @@ class Scan(msgspec.Struct):
     needed: int = 0
 
 
-def scan(layout: Layout, file: File, chunk: Chunk, place: Place, size: int, *, before: int = _ALL) -> Scan:
+def scan(
+    layout: Layout, file: ChunkFile, chunk: Chunk, place: Place, size: int, *, before: int = _ALL
+) -> Scan:
     """Read from a place up to the end of the file, over damage, which is left to the reader to report."""
     found = Scan(place.sequence, place.sequence, place.offset)
     data, base, at = b"", place.offset, 0
@@ -67,7 +70,9 @@ def scan(layout: Layout, file: File, chunk: Chunk, place: Place, size: int, *, b
         if start >= size or found.end >= before:
             break
         if parsed.fault is None and start + parsed.needed <= size:
-            data = file.read_at(start, min(max(parsed.needed, _SCAN_BYTES), size - start))
+            data, fault = file.read_sound(start, min(max(parsed.needed, _SCAN_BYTES), size - start))
+            if fault is not None:
+                file.holes.add(start + len(data))
             base, at = start, 0
             chunk.mark(found.end, start)
             if len(data) >= parsed.needed:
@@ -82,6 +87,13 @@ def scan(layout: Layout, file: File, chunk: Chunk, place: Place, size: int, *, b
     return found
 
 
+def is_blank(file: ChunkFile, start: int, size: int) -> bool:
+    """Whether there are only zeros, as a crash leaves them, and no bytes that can't be read."""
+    return not file.read_at(start, min(size, _SCAN_BYTES)).strip(b"\0") and not file.holes.overlap(
+        start, start + size
+    )
+
+
 def recover(disk: Disk, layout: Layout, quarantine: Quarantine) -> Recovered:
     """Look at a folder."""
     return _Recovery(disk, layout, quarantine).run()
@@ -91,7 +103,7 @@ class _Seen(msgspec.Struct):
     """A chunk file that is there."""
 
     chunk: Chunk
-    file: File
+    file: ChunkFile
     size: int
     head: Head | None
     bytes: int = 0
@@ -149,7 +161,8 @@ class _Recovery:
             if one.chunk.number == meta.near.chunk:
                 place = Place(meta.near.chunk, meta.near.offset, meta.near.sequence)
                 after = meta.near.sequence + 1
-                if scan(self._layout, one.file, one.chunk, place, one.size, before=after).count != 1:
+                found = scan(self._layout, one.file, one.chunk, place, one.size, before=after)
+                if found.count != 1 and not one.chunk.holes:
                     self._report_meta("it doesn't belong to these chunks")
                     self._meta = None
 
@@ -160,9 +173,10 @@ class _Recovery:
         seen = []
         size = self._layout.head_bytes
         for number in sorted(names):
-            file = self._disk.open(names[number])
+            chunk = Chunk(number, names[number], first=0, start=size, end=0, stop=0)
+            file = ChunkFile(self._disk.open(names[number]), chunk.holes)
+            chunk.stop = file.size()
             head = self._layout.read_head(file.read_at(0, size), number)
-            chunk = Chunk(number, names[number], first=0, start=size, end=0, stop=file.size())
             seen.append(_Seen(chunk, file, chunk.stop, head))
         return seen
 
@@ -263,8 +277,10 @@ class _Recovery:
         if meta.cursor < oldest.chunk.first:
             self._is_regular = False
             gone = oldest.head.previous_end if oldest.head else oldest.chunk.first
-            name = self._layout.file_name(oldest.chunk.number - 1)
-            self._report_missing(name, meta.cursor, gone, "the oldest chunk is gone")
+            number, text = oldest.chunk.number - 1, "the oldest chunk is gone"
+            if meta.near.chunk == oldest.chunk.number:
+                number, text = meta.near.chunk, "the first blocks are behind a head that can't be read"
+            self._report_missing(self._layout.file_name(number), meta.cursor, gone, text)
             return oldest.chunk.first
         for one in seen:
             if one.chunk.number == meta.near.chunk and one.chunk.start <= meta.near.offset <= one.chunk.stop:
@@ -282,8 +298,7 @@ class _Recovery:
                 and self._ends_in(self._meta, last)
                 and (self._meta.end.offset == last.size)
             )
-        rest = last.file.read_at(chunk.stop, min(size, _SCAN_BYTES))
-        is_torn = tail.needed > size or not rest.strip(b"\0")
+        is_torn = tail.needed > size or is_blank(last.file, chunk.stop, size)
         damage = Damage(
             kind="torn" if is_torn else "damaged", file=chunk.name, reason=tail.tail or "no record",
             offset=chunk.stop, size=size, first=None if is_torn else chunk.end,

@@ -3,6 +3,7 @@
 from forebay.disk import Disk
 from forebay.fastqueue.channel import Channel
 from forebay.fastqueue.chunk import Chunk, Chunks
+from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.formats import Format, Held
 from forebay.fastqueue.meta import RANGES_MAX, Mark, Meta
 from forebay.fastqueue.record import Place
@@ -55,7 +56,7 @@ class Snapshots:
         place, cursor = chunk.nearest(self._window.cursor), self._window.cursor
         if not self._format.is_exact or place.sequence >= cursor:
             return place
-        file = self._disk.open(chunk.name)
+        file = ChunkFile(self._disk.open(chunk.name), chunk.holes)
         try:
             found = scan(self._format.layout, file, chunk, place, chunk.stop, before=cursor)
         finally:
