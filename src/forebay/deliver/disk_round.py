@@ -48,6 +48,7 @@ class DiskRound:
         "letter_error",
         "letters",
         "pushes",
+        "read_error",
         "records",
     )
 
@@ -69,9 +70,10 @@ class DiskRound:
         self.attempts = attempts
         """Attempts to be noted, if some are due."""
         self.records: Sequence[Record] = ()
+        self.read_error: ForebayError | None = None
         self.letter_error: ForebayError | None = None
         self.failure: Exception | None = None
-        """Why acks or reads failed; acks are then to be tried again."""
+        """Why acks or what was due failed; acks are then to be tried again."""
 
     def run(self, backing: Backing, dead: DeadLetters, noted: AttemptFile | None = None) -> None:
         """Do it; raises nothing, since every pusher waits for its answer."""
@@ -91,6 +93,9 @@ class DiskRound:
         try:
             if self.count > 0:
                 self.records = backing.read(self.count, self.bytes_max)
+        except Exception as error:  # noqa: BLE001 - as above
+            self.read_error = _explained(error)
+        try:
             backing.tick()
         except Exception as error:  # noqa: BLE001 - as above
             self.failure = error

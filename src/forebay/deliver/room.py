@@ -75,7 +75,11 @@ class Room:
 
     def release(self, size: int) -> None:
         """Give the room of one entry back."""
-        self.size -= 1
+        self.forget(1, size)
+
+    def forget(self, count: int, size: int) -> None:
+        """Give the room of some entries back, which have `size` bytes together."""
+        self.size -= count
         self.bytes_held -= size
         self._admit()
 

@@ -30,6 +30,7 @@ from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.room import Room
 from forebay.deliver.sizes import Sizes
 from forebay.deliver.sparse_log import SparseLog
+from forebay.deliver.state_log import StateLog
 from forebay.deliver.window import Window
 from forebay.model import ForebayError, Full, Rejected, Unavailable
 
@@ -41,6 +42,8 @@ _TICK_SECONDS: Final = 0.1
 _IDLE_TICKS: Final = 5
 """Ticks after which a round is due although nothing was asked for."""
 _ACKS: Final = 256
+_READ_AGAIN_SECONDS: Final = 0.4
+"""The pause after a disk that couldn't be read: a little less than an idle queue takes to its next round."""
 _NOTE_SECONDS: Final = 1.0
 """How often attempts are noted at most."""
 
@@ -101,6 +104,10 @@ class SendQueue:
         """Entries that were accepted or offered and then not kept, by reason."""
         self.problem: str | None = None
         """Why the disk didn't take the last push; None when it did."""
+        self._read_error: ForebayError | None = None
+        self._read_at = 0.0
+        """When the disk may be read again."""
+        self._failures = StateLog(logger)
         self._kick()
 
     # Pushing
@@ -122,7 +129,11 @@ class SendQueue:
         elif self._settings.full_behavior == "drop_newest":
             self._refuse("newest")
         else:
-            await self._evict_for(size)
+            try:
+                async with asyncio.timeout(self._settings.block_timeout):
+                    await self._evict_for(size)
+            except TimeoutError:
+                self._refuse("timeout")
 
     def cancel(self, size: int) -> None:
         """Give back room that was reserved and isn't needed."""
@@ -165,14 +176,22 @@ class SendQueue:
                     self.dropped["oldest"] += 1
                     self._drops.warning("the queue is full: its oldest entry, acknowledged, is dropped")
                     self._settle(entry)
+                elif self._read_error is not None:
+                    self._refuse("disk_failed", self._read_error)
                 elif self._unread or self._pending or (self._round is not None and self._round.pushes):
                     await self._next_round()
                 else:  # all of it is being sent
                     self._refuse("newest")
 
-    def _refuse(self, reason: str) -> NoReturn:
+    def _refuse(self, reason: str, error: ForebayError | None = None) -> NoReturn:
         self.dropped[reason] += 1
         self._drops.warning("the queue is full: an entry is refused (%s)", reason)
+        if error is not None:
+            raise Unavailable(
+                f"the queue is full, and its oldest entry can't be dropped: {error.message}",
+                hint=error.hint,
+                retry_after_seconds=1.0,
+            )
         raise Full(
             f"the queue is full: {self.room.size} entries, {self.room.bytes_held} bytes",
             hint="wait until the destination has taken some, or raise max_size and max_bytes",
@@ -262,6 +281,16 @@ class SendQueue:
     # Numbers
 
     @property
+    def problems(self) -> list[str]:
+        """What the disk doesn't do now."""
+        found = []
+        if self.problem is not None:
+            found.append(f"the disk doesn't take entries: {self.problem}")
+        if self._read_error is not None:
+            found.append(f"the disk doesn't give entries back: {self._read_error}")
+        return found
+
+    @property
     def size(self) -> int:
         """Entries that aren't settled."""
         return self.room.size
@@ -319,6 +348,8 @@ class SendQueue:
         count = min(self._settings.inmemory_blocks - len(self._window), self._unread + len(self._pending))
         if self._evicting.locked():
             count = max(1, count)
+        if self._read_error is not None and self._loop.time() < self._read_at:
+            count = 0
         room = self._memory_bytes - self._window.bytes_held
         if room <= 0 and len(self._window):
             count = 0
@@ -353,8 +384,7 @@ class SendQueue:
     def _finish_round(self, round_: DiskRound) -> None:
         self._round = None
         self._acks += round_.acks
-        if round_.failure is not None:
-            logger.error("the queue's disk failed: %r", round_.failure)
+        self._note_failures(round_)
         for push in round_.pushes:
             self._finish_push(push)
         for _, done in round_.letters:
@@ -371,7 +401,7 @@ class SendQueue:
             last = round_.records[-1].sequence  # what came before it and wasn't read is settled
             self._known_attempts = {one: n for one, n in self._known_attempts.items() if one > last}
         self._unread -= len(round_.records)
-        if round_.count > 0 and not round_.records and round_.failure is None:
+        if round_.count > 0 and not round_.records and round_.read_error is None:
             self._forget_unreadable()
         self._wake_takers(len(round_.records))
         if self._round_ended is not None:
@@ -380,6 +410,13 @@ class SendQueue:
         wants_more = bool(round_.records) and self._wants_more()
         if self._pending or self._letters or len(self._acks) >= _ACKS or wants_more:
             self._kick()
+
+    def _note_failures(self, round_: DiskRound) -> None:
+        """Say what fails once, and once when it works again."""
+        self._failures.say("acks and positions", None if round_.failure is None else repr(round_.failure))
+        if round_.count > 0:
+            self._read_error, self._read_at = round_.read_error, self._loop.time() + _READ_AGAIN_SECONDS
+            self._failures.say("reading", None if round_.read_error is None else str(round_.read_error))
 
     def _finish_push(self, push: Push) -> None:
         if push.error is None:
@@ -402,10 +439,9 @@ class SendQueue:
 
     def _forget_unreadable(self) -> None:
         """The disk has nothing more to read: the rest of what was counted is damaged, and reported."""
-        for _ in range(self._unread):
-            self.dropped["corrupt"] += 1
-            self.room.size -= 1
-        self.room.bytes_held -= self._unread_bytes
+        if self._unread:
+            self.dropped["corrupt"] += self._unread
+        self.room.forget(self._unread, self._unread_bytes)
         self._unread = self._unread_bytes = 0
 
     async def _next_round(self) -> None:

@@ -175,8 +175,7 @@ class Relay(Collector):
         found = ["the relay stops"] if self._is_stopping else []
         for delivery in self.deliveries:
             queue, name = delivery.queue, delivery.destination.name
-            if queue.problem is not None:
-                found.append(f"{name}: the disk doesn't take entries: {queue.problem}")
+            found += [f"{name}: {fault}" for fault in queue.problems]
             if self._queue.full_behavior != "drop_oldest" and not queue.room.fits(1):
                 found.append(f"{name}: the queue is full")
         return found

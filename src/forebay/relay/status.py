@@ -22,7 +22,7 @@ class DestinationStatus(msgspec.Struct, frozen=True, kw_only=True):
     dead: int
     breaker: str
     problem: str | None
-    """Why the disk doesn't take entries."""
+    """Why the disk doesn't take entries, or doesn't give them back."""
 
 
 def status_of(delivery: Delivery) -> DestinationStatus:
@@ -39,5 +39,5 @@ def status_of(delivery: Delivery) -> DestinationStatus:
         dropped=sum(queue.dropped.values()),
         dead=queue.dead_count,
         breaker=delivery.admission.breaker.state.value,
-        problem=queue.problem,
+        problem="; ".join(queue.problems) or None,
     )

@@ -1,8 +1,13 @@
 """A send queue on a disk that fills up, fails and crashes: what was acknowledged is there afterwards."""
 
 import asyncio
+import errno
+import logging
 import random
+import threading
+from collections.abc import Callable
 
+import msgspec
 import pytest
 
 from forebay.deliver import send_queue
@@ -14,8 +19,9 @@ from forebay.deliver.send_queue import SendQueue
 from forebay.deliver.sizes import sizes
 from forebay.deliver.storage import FastBacking, fast_settings, folder_name
 from forebay.fastqueue.queue import FastQueue
-from forebay.model import Full, ManualClock
-from tests.disks import SimulatedDisk
+from forebay.fastqueue.record import Record
+from forebay.model import Full, ManualClock, Unavailable
+from tests.disks import ReadFault, SimulatedDisk
 
 SETTINGS = SendQueueSettings(chunk_size=1 << 12, block_timeout=0.02).resolve()
 CLOCK = ManualClock(1_700_000_000_000_000)
@@ -107,6 +113,85 @@ def test_the_folder_of_a_destination_is_readable_and_its_own() -> None:
     assert first != second
     assert "/" not in folder_name("https://../../etc/passwd")
     assert len(folder_name("http://" + "x" * 300)) < 100
+
+
+async def full_and_unreadable(fault: ReadFault, behavior: str = "drop_oldest") -> SendQueue:
+    """A queue with room for no more entries than it has, after a restart on a disk that can't be read."""
+    disk = SimulatedDisk()
+    queue = opened(disk)
+    draw = random.Random(1)
+    for number in range(4):
+        await queue.push(b"%d" % number + draw.randbytes(1499))
+    await queue.close()
+    for name in disk.list():
+        if name.endswith(".chunk"):
+            disk.fail_reads(name, fault)
+    settings = msgspec.structs.replace(SETTINGS, max_size=4, block_timeout=5.0, full_behavior=behavior)
+    queue = opened(disk, settings)
+    fault.times = None  # before its first round, which needs a turn of the loop
+    return queue
+
+
+async def test_a_full_queue_on_a_disk_that_cant_be_read_refuses_and_says_so_once(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    caplog.set_level(logging.INFO)
+    fault = ReadFault(0, 1 << 30, error=errno.EMFILE, times=0)
+    queue = await full_and_unreadable(fault)
+    for _ in range(5):
+        with pytest.raises(Unavailable, match="oldest entry can't be dropped"):
+            await queue.push(b"new")
+    assert queue.dropped["disk_failed"] == 5
+    (problem,) = queue.problems
+    assert "doesn't give entries back" in problem
+    assert len([line for line in caplog.messages if "disk failed" in line]) == 1
+    fault.times = 0
+    assert len(await everything(queue)) == 4
+    assert queue.problems == []
+    assert "the queue's disk works again (reading)" in caplog.messages
+    await queue.close()
+
+
+async def test_a_sector_that_cant_be_read_costs_its_entries_and_the_rest_is_sent(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(send_queue, "_TICK_SECONDS", 0.001)
+    monkeypatch.setattr(send_queue, "_READ_AGAIN_SECONDS", 0.001)
+    queue = await full_and_unreadable(ReadFault(600, 601, times=0), "block")
+    for first in (b"1", b"3"):
+        entry = await queue.take()
+        assert entry.data[:1] == first
+        queue.done(entry)
+    for number in range(4):  # the last two wait for the room of those that are lost
+        await queue.push(b"%d" % number)
+    assert queue.dropped["corrupt"] == 2
+    assert queue.backing_counts().corruptions == 2
+    await queue.close()
+
+
+async def test_a_disk_that_doesnt_answer_keeps_no_pusher_of_a_full_queue_for_ever() -> None:
+    backing = HungBacking(CLOCK.now)
+    backing.push([b"old"])
+    settings = msgspec.structs.replace(SETTINGS, max_size=1)
+    found = sizes(settings, memory_limit=None, disk_bytes=None)
+    queue = SendQueue(backing, DeadLetters(MemoryBacking(CLOCK.now)), settings, found, clock=CLOCK.now)
+    with pytest.raises(Full):
+        await queue.push(b"new")
+    assert queue.dropped == {"timeout": 1}
+    backing.answers.set()
+    await queue.close()
+
+
+class HungBacking(MemoryBacking):
+    """Reads nothing before it is told to."""
+
+    def __init__(self, clock: Callable[[], int]) -> None:
+        super().__init__(clock)
+        self.answers = threading.Event()
+
+    def read(self, count: int, bytes_max: int) -> list[Record]:
+        self.answers.wait()
+        return super().read(count, bytes_max)
 
 
 async def fail(queue: SendQueue, times: int) -> None:
