@@ -14,6 +14,7 @@ import msgspec
 
 from forebay.deliver.entry_store import Backing
 from forebay.fastqueue.record import Record
+from forebay.model import ForebayError
 
 __all__ = [
     "DEAD_BYTES", "DEAD_SIZE", "DeadLetter", "DeadLetters", "KeptLetter", "LetterChoice", "letters_of",
@@ -79,6 +80,7 @@ class DeadLetters:
         self._oldest: list[Record] = []
         self._lock = threading.Lock()
         self.dropped = 0
+        """Letters that made room for newer ones."""
         self.count = backing.entry_count
 
     def add(self, letters: Sequence[bytes]) -> None:
@@ -86,7 +88,7 @@ class DeadLetters:
         with self._lock:
             self._backing.push(letters)
             while self._backing.entry_count > self._size_max or self._backing.total_bytes > self._bytes_max:
-                if not self._oldest and not self._read():
+                if not self._oldest and not self._read_if_possible():
                     break
                 self._backing.ack([self._oldest.pop(0).sequence])
                 self.dropped += 1
@@ -117,6 +119,12 @@ class DeadLetters:
     def close(self) -> None:
         """Let go of the folder."""
         self._backing.close()
+
+    def _read_if_possible(self) -> bool:
+        try:
+            return self._read()
+        except ForebayError:  # a letter that is kept is not refused because an older one can't be read
+            return False
 
     def _read(self) -> bool:
         self._oldest = list(self._backing.read(_PAGE, _PAGE_BYTES))

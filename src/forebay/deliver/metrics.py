@@ -52,7 +52,9 @@ def _states(delivery: Delivery) -> Iterable[Sample]:
     return [(known.value, float(known is state)) for known in BreakerState]
 
 
-_REASONS: Final = ("oldest", "newest", "timeout", "disk_full", "disk_failed", "shutdown", "corrupt")
+_REASONS: Final = (
+    "oldest", "newest", "timeout", "disk_full", "disk_failed", "shutdown", "corrupt", "dead_letter",
+)  # fmt: skip
 _ERRORS: Final = ("timeout", "network", "rate_limit", "server_error", "client_error", "auth", "too_large")
 
 _READERS: Final[Mapping[str, _Reader]] = {

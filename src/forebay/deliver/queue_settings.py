@@ -1,7 +1,8 @@
 """The settings of a send queue: how much it holds, how safe it is, and how it is emptied.
 
 The names and defaults are those of metrics-governor's `exporter.queue` section, so that its files work
-here. Beyond it: `durability`, `format`, `order`, `block_timeout` and `stale_flush_interval`.
+here. Beyond it: `durability`, `format`, `order`, `block_timeout`, `stale_flush_interval`,
+`dead_size_max` and `dead_bytes_max`.
 """
 
 import os
@@ -9,6 +10,7 @@ from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 
+from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE
 from forebay.deliver.order import Order
 from forebay.model import Misconfigured
 
@@ -117,6 +119,10 @@ class SendQueueSettings(msgspec.Struct, frozen=True, kw_only=True):
     """How entries are compressed on disk."""
     always_queue: bool = True
     """Every entry goes through the queue; otherwise it is sent first, and queued if that fails."""
+    dead_size_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 40)] = DEAD_SIZE
+    """Dead letters of a destination that are kept; the oldest makes room for a new one, and is counted."""
+    dead_bytes_max: Annotated[int, msgspec.Meta(ge=1, le=1 << 60, extra=_SIZE)] = DEAD_BYTES
+    """Bytes of dead letters that are kept, before compression."""
     workers: _Workers = 0
     """Tasks that send; 0 for two per CPU."""
     retry_interval: _Seconds = 5.0

@@ -42,6 +42,8 @@ _TICK_SECONDS: Final = 0.1
 _IDLE_TICKS: Final = 5
 """Ticks after which a round is due although nothing was asked for."""
 _ACKS: Final = 256
+_LOSSES: Final = ("oldest", "corrupt", "dead_letter")
+"""Reasons for which entries are dropped that were acknowledged."""
 _READ_AGAIN_SECONDS: Final = 0.4
 """The pause after a disk that couldn't be read: a little less than an idle queue takes to its next round."""
 _NOTE_SECONDS: Final = 1.0
@@ -100,6 +102,8 @@ class SendQueue:
             settings, self._window, submit=self._submit, drop=self._drop, wake=lambda: self._wake_takers(1)
         )
         self._drops = SparseLog(logger)
+        self._letter_drops = SparseLog(logger)
+        self._dropped_letters = 0
         self.dropped = self._failover.dropped
         """Entries that were accepted or offered and then not kept, by reason."""
         self.problem: str | None = None
@@ -317,8 +321,8 @@ class SendQueue:
 
     @property
     def lost(self) -> int:
-        """Entries that were acknowledged and then dropped or damaged."""
-        return self.dropped["oldest"] + self.dropped["corrupt"] + self._failover.lost
+        """Entries that were acknowledged and then dropped or damaged, also as dead letters."""
+        return sum(self.dropped[reason] for reason in _LOSSES) + self._failover.lost
 
     def backing_counts(self) -> BackingCounts:
         """Counters of the entry store."""
@@ -387,6 +391,8 @@ class SendQueue:
         self._note_failures(round_)
         for push in round_.pushes:
             self._finish_push(push)
+        if round_.letters:
+            self._count_dropped_letters()
         for _, done in round_.letters:
             done(round_.letter_error)
         for record in round_.records:
@@ -410,6 +416,14 @@ class SendQueue:
         wants_more = bool(round_.records) and self._wants_more()
         if self._pending or self._letters or len(self._acks) >= _ACKS or wants_more:
             self._kick()
+
+    def _count_dropped_letters(self) -> None:
+        if dropped := self._dead.dropped - self._dropped_letters:
+            self._dropped_letters += dropped
+            self.dropped["dead_letter"] += dropped
+            self._letter_drops.warning(
+                "there are as many dead letters as may be kept: the oldest are dropped"
+            )
 
     def _note_failures(self, round_: DiskRound) -> None:
         """Say what fails once, and once when it works again."""

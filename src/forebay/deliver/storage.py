@@ -25,7 +25,7 @@ from typing import Final
 import msgspec
 
 from forebay.deliver.attempt_file import AttemptFile
-from forebay.deliver.dead_letters import DEAD_BYTES, DEAD_SIZE, DeadLetters, KeptLetter, letters_of
+from forebay.deliver.dead_letters import DeadLetters, KeptLetter, letters_of
 from forebay.deliver.entry_store import Backing, BackingCounts, MemoryBacking
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.send_queue import SendQueue
@@ -112,7 +112,7 @@ async def open_send_queue(
     limit = memory_limit()
     if settings.type == "memory" or not settings.enabled:
         found = sizes(settings, memory_limit=limit, disk_bytes=None)
-        letters = DeadLetters(MemoryBacking(clock))
+        letters = DeadLetters(MemoryBacking(clock), settings.dead_size_max, settings.dead_bytes_max)
         return SendQueue(MemoryBacking(clock), letters, settings, found, clock=clock)
     disk = RealDisk(folder, use="queue")
     backing, dead, found = await asyncio.to_thread(_open_both, disk, settings, limit, clock)
@@ -152,7 +152,9 @@ def _open_dead(folder: Path, settings: SendQueueSettings, clock: Callable[[], in
     kept = msgspec.structs.replace(settings, format="native", durability="always", inmemory_blocks=16)
     fast = fast_settings(kept, memory_bytes=1 << 20)
     return DeadLetters(
-        FastBacking(FastQueue.open(disk, fast, clock=clock, report=_report(disk))), DEAD_SIZE, DEAD_BYTES
+        FastBacking(FastQueue.open(disk, fast, clock=clock, report=_report(disk))),
+        settings.dead_size_max,
+        settings.dead_bytes_max,
     )
 
 

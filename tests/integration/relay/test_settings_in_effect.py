@@ -3,6 +3,7 @@
 from pathlib import Path
 from typing import Any, Literal
 
+import msgspec
 import pytest
 
 from forebay.app.relay_parts import open_relay
@@ -153,6 +154,21 @@ async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
         assert value("fastqueue_inmemory_flushes_total") >= 1
         assert value("fastqueue_inmemory_blocks") <= 4
         assert value("queue_disk_available_bytes") > 0
+
+
+@pytest.mark.parametrize("kind", ["disk", "memory"])
+@pytest.mark.parametrize("limit", [{"dead_size_max": 2}, {"dead_bytes_max": 250}])
+async def test_dead_letters_are_bounded_as_the_settings_say(
+    tmp_path: Path, kind: Literal["disk", "memory"], limit: dict[str, int]
+) -> None:
+    given = msgspec.structs.replace(SendQueueSettings(type=kind), **limit)
+    queue = await storage.open_send_queue(tmp_path / "a", given.resolve(), clock=SystemClock().now)
+    try:
+        for _ in range(5):
+            queue.dead_letters.add([bytes(100)])
+        assert (queue.dead_count, queue.dead_letters.dropped) == (2, 3)
+    finally:
+        await queue.close()
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])

@@ -41,7 +41,7 @@ class QueueRig:
         self.clock = Clock()
         self.backing = FragileBacking(self.clock)
         self.dead_backing = FragileBacking(self.clock)
-        self.dead = DeadLetters(self.dead_backing)
+        self.dead = DeadLetters(self.dead_backing, settings.dead_size_max, settings.dead_bytes_max)
         found = sizes(settings, memory_limit=None, disk_bytes=None)
         self.queue = SendQueue(self.backing, self.dead, settings, found, clock=self.clock)
 

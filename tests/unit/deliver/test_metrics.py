@@ -144,6 +144,18 @@ async def test_what_is_dropped_is_told_by_its_reason_and_loss_apart() -> None:
         assert found["forebay_relay_export_data_loss_total", ""] == 0
 
 
+async def test_dead_letters_that_make_room_for_newer_ones_are_loss(caplog: pytest.LogCaptureFixture) -> None:
+    async with a_delivery(dead_size_max=2) as rig:
+        rig.destination.answer = lambda _: of_status(400)
+        await rig.push(*(b"%d" % number for number in range(5)))
+        await rig.empty()
+        found = samples(rig)
+        assert found["forebay_relay_queue_dead_letters", ""] == 2
+        assert found["forebay_relay_queue_dropped_total", "dead_letter"] == 3
+        assert found["forebay_relay_export_data_loss_total", ""] == 3
+    assert len([line for line in caplog.messages if "dead letters" in line]) == 1
+
+
 async def test_an_open_breaker_is_counted_with_what_it_holds_up() -> None:
     breaker = BreakerSettings(threshold=2, reset_timeout=3_600.0)
     async with a_delivery(circuit_breaker=breaker, retry_interval=0.5, workers=1) as rig:
