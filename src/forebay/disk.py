@@ -211,11 +211,14 @@ class RealDisk:
             return []
 
     def make_folder(self, folder: str) -> None:
-        """Make a folder and sync the one that it is in."""
+        """Make a folder and those above it that are missing; sync the name of each that is made."""
         path = self.folder / folder
-        if not path.is_dir():
-            path.mkdir(parents=True, exist_ok=True)
-            _sync_folder(path.parent)
+        if path.is_dir():
+            return
+        missing = [one for one in path.parents if not one.exists()]
+        for one in (*reversed(missing), path):
+            one.mkdir(exist_ok=True)
+            _sync_folder(one.parent)
 
     def sync_folder(self, folder: str = "") -> None:
         """Sync the names of a folder."""
