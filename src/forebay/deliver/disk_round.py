@@ -45,6 +45,7 @@ class DiskRound:
         "bytes_max",
         "count",
         "failure",
+        "has_acked",
         "letter_error",
         "letters",
         "pushes",
@@ -69,6 +70,7 @@ class DiskRound:
         self.bytes_max = bytes_max
         self.attempts = attempts
         """Attempts to be noted, if some are due."""
+        self.has_acked = False
         self.records: Sequence[Record] = ()
         self.read_error: ForebayError | None = None
         self.letter_error: ForebayError | None = None
@@ -85,7 +87,7 @@ class DiskRound:
         try:
             if self.acks:
                 backing.ack(self.acks)
-                self.acks = []
+                self.acks, self.has_acked = [], True
         except Exception as error:  # noqa: BLE001 - as above
             self.failure = error
         if self.pushes:

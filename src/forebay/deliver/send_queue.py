@@ -94,6 +94,7 @@ class SendQueue:
         self._round_ended: asyncio.Future[None] | None = None
         self._wake_timer: asyncio.TimerHandle | None = None
         self._tick_timer = self._loop.call_later(_TICK_SECONDS, self._tick)
+        self._sync_timer: asyncio.TimerHandle | None = None
         self._ticks = 0
         self._noted_at = self._loop.time()
         self._is_closed = False
@@ -272,6 +273,7 @@ class SendQueue:
             self._failover.settle(entry)
             return
         self._acks.append(entry.sequence)
+        self._sync_in_time()
         if len(self._acks) >= _ACKS:
             self._kick()
 
@@ -387,6 +389,8 @@ class SendQueue:
 
     def _finish_round(self, round_: DiskRound) -> None:
         self._round = None
+        if round_.pushes or round_.has_acked:
+            self._sync_in_time()
         self._acks += round_.acks
         self._note_failures(round_)
         for push in round_.pushes:
@@ -395,6 +399,17 @@ class SendQueue:
             self._count_dropped_letters()
         for _, done in round_.letters:
             done(round_.letter_error)
+        self._take_in(round_)
+        self._wake_takers(len(round_.records))
+        if self._round_ended is not None:
+            self._round_ended.set_result(None)
+            self._round_ended = None
+        wants_more = bool(round_.records) and self._wants_more()
+        if self._pending or self._letters or len(self._acks) >= _ACKS or wants_more:
+            self._kick()
+
+    def _take_in(self, round_: DiskRound) -> None:
+        """Put the entries that were read into the window."""
         for record in round_.records:
             came_at = record.enqueued_at_us or self._clock()  # one of the formats doesn't know
             is_ordered = self._is_ordered(record.data)
@@ -409,13 +424,6 @@ class SendQueue:
         self._unread -= len(round_.records)
         if round_.count > 0 and not round_.records and round_.read_error is None:
             self._forget_unreadable()
-        self._wake_takers(len(round_.records))
-        if self._round_ended is not None:
-            self._round_ended.set_result(None)
-            self._round_ended = None
-        wants_more = bool(round_.records) and self._wants_more()
-        if self._pending or self._letters or len(self._acks) >= _ACKS or wants_more:
-            self._kick()
 
     def _count_dropped_letters(self) -> None:
         if dropped := self._dead.dropped - self._dropped_letters:
@@ -471,6 +479,15 @@ class SendQueue:
             self._ticks = 0
             self._kick()
 
+    def _sync_in_time(self) -> None:
+        """Have a round when what changed is due to be synced, also where nothing else asks for one."""
+        if self._sync_timer is None and not self._is_closed:
+            self._sync_timer = self._loop.call_later(self._settings.meta_sync_interval, self._sync_due)
+
+    def _sync_due(self) -> None:
+        self._sync_timer = None
+        self._kick()
+
     def _wake_takers(self, count: int) -> None:
         while count > 0 and self._takers:
             future = self._takers.popleft()
@@ -501,7 +518,7 @@ class SendQueue:
             return
         self._is_closed = True
         self._failover.stop()
-        for timer in (self._tick_timer, self._wake_timer):
+        for timer in (self._tick_timer, self._wake_timer, self._sync_timer):
             if timer is not None:
                 timer.cancel()
         await self._settle_down()

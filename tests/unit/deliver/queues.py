@@ -27,6 +27,11 @@ class FragileBacking(MemoryBacking):
     error: ForebayError | OSError | None = None
     before_push: Callable[[], None] = staticmethod(lambda: None)
 
+    after_tick: Callable[[], object] = staticmethod(lambda: None)
+
+    def tick(self) -> None:
+        self.after_tick()
+
     def push(self, datas: Sequence[bytes]) -> range:
         self.before_push()
         if self.error is not None:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import pytest
 
-from forebay.deliver import memory_failover, memory_queue
+from forebay.deliver import memory_failover, memory_queue, send_queue
 from forebay.deliver.dead_letters import DeadLetters
 from forebay.deliver.entry import Entry
 from forebay.deliver.entry_store import MemoryBacking
@@ -392,6 +392,23 @@ async def test_a_disk_that_fails_at_the_end_keeps_nobody_from_stopping(
         await rig.queue.close()
     assert closed == [True]
     assert "no space left" in caplog.text
+
+
+async def test_what_is_pushed_and_acked_is_synced_in_time_on_an_idle_queue(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(send_queue, "_TICK_SECONDS", 3_600.0)
+    async with a_queue(meta_sync_interval=0.01) as rig:
+        ticks: asyncio.Queue[int] = asyncio.Queue()
+        loop = asyncio.get_running_loop()
+        rig.backing.after_tick = lambda: loop.call_soon_threadsafe(ticks.put_nowait, rig.backing.entry_count)
+        async with asyncio.timeout(30):
+            await rig.queue.push(b"a")
+            assert [await ticks.get() for _ in range(2)] == [1, 1]
+            rig.queue.done(await rig.queue.take())
+            while await ticks.get():
+                pass
+            assert await ticks.get() == 0
 
 
 async def test_a_closed_queue_takes_nothing() -> None:
