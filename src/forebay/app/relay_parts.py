@@ -2,6 +2,7 @@
 
 import asyncio
 import logging
+import shlex
 from pathlib import Path
 from typing import Final
 
@@ -13,6 +14,8 @@ from forebay.deliver.http.destination import HttpDestination
 from forebay.deliver.queue_settings import SendQueueSettings
 from forebay.deliver.settings import DestinationSettings, TlsSettings
 from forebay.deliver.storage import folder_name, open_send_queue
+from forebay.disk import RealDisk
+from forebay.fastqueue.formats import formats_in
 from forebay.model import Misconfigured, SystemClock
 from forebay.relay.relay import Relay
 from forebay.relay.settings import RelaySettings
@@ -85,10 +88,24 @@ def _sends_max(queue: SendQueueSettings) -> int:
     return min(workers, queue.global_send_limit, 10_000)
 
 
+def _import_commands(path: Path, folders: list[Path]) -> list[str]:
+    return [
+        f"forebay fastqueue import {shlex.quote(str(path))} --to {shlex.quote(str(folder))} --append"
+        " --as 'POST /v1/metrics application/x-protobuf'"
+        for folder in folders
+    ]
+
+
 def _warn_of_others(path: Path, folders: list[Path], queue: SendQueueSettings) -> None:
     """Entries for a destination that isn't named any more are kept, and sent by nobody."""
     if queue.type != "disk" or not path.is_dir():
         return
+    if formats_in(RealDisk(path)):
+        logger.warning(
+            "%s holds files of another queue, such as metrics-governor's; nothing of them is sent. Stop this"
+            " relay, bring them in, and move the files away: %s",
+            path, "; ".join(_import_commands(path, folders)), extra={"folder": str(path)},
+        )  # fmt: skip
     for folder in sorted(path.iterdir()):
         if folder.is_dir() and folder not in folders and any(folder.iterdir()):
             logger.warning(

@@ -207,9 +207,10 @@ class FastQueue:
 
     # In
 
-    def push(self, datas: Sequence[bytes]) -> range:
+    def push(self, datas: Sequence[bytes], times: Iterable[int] | None = None) -> range:
         """Add blocks, all or none, and return their sequence numbers; with `always` they are safe by then.
 
+        `times` says when each was pushed to the queue that it comes from; without it that is now.
         Raise `TooLarge` or `Rejected` for a block that can't be taken, `Full` where there is no room for all.
         """
         datas, size = checked_blocks(datas, self._block_bytes_max)
@@ -218,7 +219,9 @@ class FastQueue:
             self._check_open()
             check_room(self._settings, self.entry_count + len(datas), self.total_bytes + size)
             first = self._next
-            records = list(map(Record, range(first, first + len(datas)), repeat(self._clock()), datas))
+            records = list(
+                map(Record, range(first, first + len(datas)), times or repeat(self._clock()), datas)
+            )
             if records:
                 self._take(records, size)
             end = self._next

@@ -6,9 +6,9 @@ Invariants: `inspect` and `verify` change nothing and need no lock, so they work
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+import re
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
-from itertools import islice
 from pathlib import Path
 from typing import Final
 
@@ -17,11 +17,13 @@ import msgspec
 from forebay.app.commands.meter import Meter, shown
 from forebay.app.commands.opened import declare_text
 from forebay.app.commands.output import age_text, print_fields, print_json, print_line, print_table, warn
+from forebay.deliver.entry_data import encode_request
+from forebay.deliver.values import Request
 from forebay.disk import RealDisk
 from forebay.fastqueue.faults import error_of
 from forebay.fastqueue.inspection import Folder, State, format_name, repair, verify
 from forebay.fastqueue.queue import FastQueue
-from forebay.fastqueue.record import Damage
+from forebay.fastqueue.record import Damage, Record
 from forebay.fastqueue.settings import FastQueueSettings
 from forebay.model import Rejected, SystemClock
 from forebay.model.quantity import format_bytes
@@ -38,6 +40,10 @@ __all__ = [
 SHOWN_MAX: Final = 20
 """Damage that people are shown piece by piece."""
 _BATCH: Final = 1000
+_BATCH_BYTES: Final = 8 << 20
+"""Blocks of a batch are in memory at one time, and may be of many megabytes each."""
+_TOKEN: Final = re.compile(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+")
+_METHODS: Final = ("POST", "PUT", "PATCH", "DELETE")
 
 
 def declare_folder(parser: argparse.ArgumentParser) -> None:
@@ -55,6 +61,14 @@ def declare_import(parser: argparse.ArgumentParser) -> None:
     declare_folder(parser)
     parser.add_argument("--to", metavar="DIR", required=True, help="the folder of the queue to fill")
     parser.add_argument("--append", action="store_true", help="also to a queue that holds blocks already")
+    parser.add_argument(
+        "--as", dest="request", metavar="'METHOD PATH TYPE'",
+        help="make each block the body of a request, for a relay: 'POST /v1/metrics application/x-protobuf'",
+    )  # fmt: skip
+    parser.add_argument(
+        "--header", metavar="'NAME: VALUE'", action="append", default=[],
+        help="with --as: a header of every request, such as 'Content-Encoding: snappy'; may be repeated",
+    )  # fmt: skip
 
 
 def inspect_folder(arguments: argparse.Namespace) -> int:
@@ -129,9 +143,10 @@ def import_folder(arguments: argparse.Namespace) -> int:
     """Copy all blocks that aren't delivered into another queue, in order."""
     if os.path.realpath(arguments.folder) == os.path.realpath(arguments.to):
         raise Rejected("a folder can't be imported into itself", hint="give another folder with --to")
+    made = _requests(arguments.request, arguments.header)
     with _named(arguments.folder):
         folder = _opened(arguments)
-        count = _copy(folder, arguments)
+        count = _copy(folder, arguments, made)
     damages = folder.damages
     if arguments.json:
         print_json({"blocks": count, "damages": msgspec.to_builtins(damages)})
@@ -141,10 +156,44 @@ def import_folder(arguments: argparse.Namespace) -> int:
     return 0
 
 
-def _copy(folder: Folder, arguments: argparse.Namespace) -> int:
-    target = FastQueue.open(
-        RealDisk(Path(arguments.to), use="FastQueue"), FastQueueSettings(), clock=SystemClock().now
-    )
+def _requests(line: str | None, headers: Sequence[str]) -> Callable[[bytes], bytes]:
+    """Make an entry of a relay out of a block; without a line blocks are entries already."""
+    if line is None:
+        if headers:
+            raise Rejected("--header is given without --as", hint="say with --as what requests are made")
+        return lambda block: block
+    method, path, media, *more = [*line.split(), "", "", ""]
+    if any(more) or method not in _METHODS or path[:1] != "/" or "/" not in media:
+        hint = "give method, path and content type: --as 'POST /v1/metrics application/x-protobuf'"
+        raise Rejected(f"--as '{line}' isn't a request", hint=hint)
+    fields = ((b"Content-Type", media.encode()), *map(_header, headers))
+    return lambda block: encode_request(Request(method.encode(), path.encode(), fields, block))
+
+
+def _header(line: str) -> tuple[bytes, bytes]:
+    name, _, value = line.partition(":")
+    if not _TOKEN.fullmatch(name) or not value.strip().isprintable():
+        raise Rejected(f"--header '{line}' isn't a header", hint="give --header 'Content-Encoding: snappy'")
+    return name.encode(), value.strip().encode()
+
+
+def _batches(records: Iterable[Record]) -> Iterator[list[Record]]:
+    """Some at a time, by number and by bytes; one at least, whatever its size."""
+    batch: list[Record] = []
+    size = 0
+    for record in records:
+        batch.append(record)
+        size += len(record.data)
+        if len(batch) >= _BATCH or size >= _BATCH_BYTES:
+            yield batch
+            batch, size = [], 0
+    if batch:
+        yield batch
+
+
+def _copy(folder: Folder, arguments: argparse.Namespace, made: Callable[[bytes], bytes]) -> int:
+    clock = SystemClock().now
+    target = FastQueue.open(RealDisk(Path(arguments.to), use="FastQueue"), FastQueueSettings(), clock=clock)
     try:
         if target.entry_count and not arguments.append:
             text = f"{arguments.to} holds {target.entry_count:,} blocks already"
@@ -153,8 +202,10 @@ def _copy(folder: Folder, arguments: argparse.Namespace) -> int:
         records = folder.records(meter.add)
         count = 0
         with shown(meter):
-            while batch := [record.data for record in islice(records, _BATCH)]:
-                count += len(target.push(batch))
+            for batch in _batches(records):
+                # One of the formats doesn't know when a block came: it counts as new.
+                times = [record.enqueued_at_us or clock() for record in batch]
+                count += len(target.push([made(record.data) for record in batch], times))
         return count
     finally:
         target.close()

@@ -6,8 +6,10 @@ from pathlib import Path
 import pytest
 
 from forebay.app.cli import main
+from forebay.app.commands import fastqueue
 from forebay.disk import RealDisk
 from forebay.fastqueue.queue import FastQueue
+from forebay.fastqueue.record import Record
 from forebay.fastqueue.settings import FastQueueSettings, FormatName
 
 BLOCKS = [b"hello", b"a" * 40, b"", b"world-world-world"]
@@ -106,6 +108,53 @@ def test_import_copies_what_is_not_delivered(
     queue = opened(target)
     assert [record.data for record in queue.read(9, 1 << 30)] == BLOCKS * 2
     queue.close()
+
+
+def test_import_keeps_the_times_at_which_blocks_came(folder: Path, tmp_path: Path) -> None:
+    fill(folder, "native")
+    assert main(["fastqueue", "import", str(folder), "--to", str(tmp_path / "fresh")]) == 0
+    queue = opened(tmp_path / "fresh")
+    assert [record.enqueued_at_us for record in queue.read(9, 1 << 30)] == [1] * 4
+    queue.close()
+
+
+def test_blocks_of_a_format_without_times_count_as_new(folder: Path, tmp_path: Path) -> None:
+    fill(folder, "governor")
+    assert main(["fastqueue", "import", str(folder), "--to", str(tmp_path / "fresh")]) == 0
+    queue = opened(tmp_path / "fresh")
+    assert all(record.enqueued_at_us > 1_000_000 for record in queue.read(9, 1 << 30))
+    queue.close()
+
+
+def test_import_takes_as_many_blocks_at_a_time_as_fit_into_memory() -> None:
+    sizes = [5 << 20, 5 << 20, 20 << 20, *[1] * 1500]
+    records = [Record(number, 0, bytes(size)) for number, size in enumerate(sizes)]
+    batches = list(fastqueue._batches(records))
+    assert [len(batch) for batch in batches] == [2, 1, 1000, 500]
+    assert [record for batch in batches for record in batch] == records
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["--as", "POST"], "isn't a request"),
+        (["--as", "GET /v1/metrics text/plain"], "isn't a request"),
+        (["--as", "POST v1/metrics text/plain"], "isn't a request"),
+        (["--as", "POST /v1/metrics protobuf"], "isn't a request"),
+        (["--as", "POST /v1/metrics text/plain more"], "isn't a request"),
+        (["--header", "A: b"], "without --as"),
+        (["--as", "POST / text/plain", "--header", "A b"], "isn't a header"),
+        (["--as", "POST / text/plain", "--header", "A: b\r\nC: d"], "isn't a header"),
+    ],
+)
+def test_a_request_that_makes_no_sense_is_refused_before_anything_is_made(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], words: list[str], said: str
+) -> None:
+    fill(folder, "governor")
+    target = tmp_path / "fresh"
+    assert main(["fastqueue", "import", str(folder), "--to", str(target), *words]) == 3
+    assert said in capsys.readouterr().err
+    assert not target.exists()
 
 
 def test_a_folder_that_is_none_is_said(
