@@ -42,7 +42,7 @@ async def open_relay(config: RelayConfig) -> Relay:
     deliveries: list[Delivery] = []
     try:
         for destination, folder in zip(destinations, folders, strict=True):
-            kept = await open_send_queue(folder, queue, clock=clock)
+            kept = await open_send_queue(folder, queue, clock=clock, folders=folders)
             deliveries.append(Delivery(kept, destination, queue, sends=sends, clock=clock))
     except BaseException:
         for delivery in deliveries:

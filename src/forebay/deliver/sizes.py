@@ -30,11 +30,22 @@ class Sizes(msgspec.Struct, frozen=True, kw_only=True):
     """Of these bytes, those that are in memory at one time."""
 
 
-def sizes(settings: SendQueueSettings, *, memory_limit: int | None, disk_bytes: int | None) -> Sizes:
-    """Apply percentages to what there is; `disk_bytes` is what is free and what the queue has already."""
-    memory = MEMORY_BYTES
+def sizes(
+    settings: SendQueueSettings,
+    *,
+    memory_limit: int | None,
+    disk_bytes: int | None,
+    destinations: int = 1,
+    dead_bytes: int = 0,
+) -> Sizes:
+    """Apply percentages to what there is: all destinations of a process share it evenly.
+
+    `disk_bytes` is what is free and what their queues and dead letters have already, `dead_bytes` what the
+    dead letters of this one have.
+    """
+    memory = MEMORY_BYTES // destinations
     if memory_limit is not None and settings.memory_percent:
-        share = memory_limit * settings.memory_limit_ratio * settings.memory_percent
+        share = memory_limit * settings.memory_limit_ratio * settings.memory_percent / destinations
         memory = max(_MEMORY_BYTES_MIN, int(share))
     most = settings.max_bytes
     if settings.type == "memory":
@@ -42,7 +53,8 @@ def sizes(settings: SendQueueSettings, *, memory_limit: int | None, disk_bytes: 
             most = min(most, memory)
         memory = most
     elif settings.adaptive_enabled and disk_bytes is not None:
-        most = min(most, max(1, int(disk_bytes * settings.target_utilization)))
+        share = disk_bytes * settings.target_utilization / destinations
+        most = min(most, max(1, int(share) - dead_bytes))
     return Sizes(max_size=settings.max_size, max_bytes=most, memory_bytes=min(memory, most))
 
 
@@ -85,7 +97,7 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
     """The capacity of a relay of some size, and the time until it is empty again."""
 
     memory_bytes: int
-    """Capacity in memory: blocks times the average entry."""
+    """Capacity in memory: blocks times the average entry, within the memory that there is."""
     disk_bytes: int
     """Capacity on disk."""
     entries: int
@@ -101,15 +113,20 @@ class Plan(msgspec.Struct, frozen=True, kw_only=True):
 
 
 def plan(
-    settings: SendQueueSettings, *, entry_bytes: int, latency_seconds: float, arriving_per_second: float = 0.0
+    settings: SendQueueSettings,
+    limits: Sizes,
+    *,
+    entry_bytes: int,
+    latency_seconds: float,
+    arriving_per_second: float = 0.0,
 ) -> Plan:
     """The sizing formula. `settings` are resolved: they have a number of workers."""
-    entries = min(settings.max_size, settings.max_bytes // max(1, entry_bytes))
+    entries = min(limits.max_size, limits.max_bytes // max(1, entry_bytes))
     leaving = settings.workers / latency_seconds
     spare = leaving - arriving_per_second
     return Plan(
-        memory_bytes=settings.inmemory_blocks * entry_bytes,
-        disk_bytes=settings.max_bytes,
+        memory_bytes=min(settings.inmemory_blocks * entry_bytes, limits.memory_bytes),
+        disk_bytes=limits.max_bytes,
         entries=entries,
         drain_per_second=leaving,
         drain_seconds=entries / leaving,

@@ -106,23 +106,30 @@ class FastBacking:
 
 
 async def open_send_queue(
-    folder: Path, settings: SendQueueSettings, *, clock: Callable[[], int]
+    folder: Path, settings: SendQueueSettings, *, clock: Callable[[], int], folders: Sequence[Path] = ()
 ) -> SendQueue:
-    """Open the queue of one destination; its sizes are known before. Reads what the last run left."""
-    limit = memory_limit()
+    """Open the queue of one destination; its sizes are known before. Reads what the last run left.
+
+    `folders` are those of all destinations of this process, which share memory and disk.
+    """
+    limit, folders = memory_limit(), folders or (folder,)
     if settings.type == "memory" or not settings.enabled:
-        found = sizes(settings, memory_limit=limit, disk_bytes=None)
+        found = sizes(settings, memory_limit=limit, disk_bytes=None, destinations=len(folders))
         letters = DeadLetters(MemoryBacking(clock), settings.dead_size_max, settings.dead_bytes_max)
         return SendQueue(MemoryBacking(clock), letters, settings, found, clock=clock)
     disk = RealDisk(folder, use="queue")
-    backing, dead, found = await asyncio.to_thread(_open_both, disk, settings, limit, clock)
+    backing, dead, found = await asyncio.to_thread(_open_both, disk, settings, limit, clock, folders)
     # Numbers of the other format begin anew with each start, and would be taken for those of other entries.
     noted = AttemptFile(disk) if settings.format == "native" else None
     return SendQueue(backing, dead, settings, found, clock=clock, disk_available=disk.free_bytes, noted=noted)
 
 
 def _open_both(
-    disk: RealDisk, settings: SendQueueSettings, limit: int | None, clock: Callable[[], int]
+    disk: RealDisk,
+    settings: SendQueueSettings,
+    limit: int | None,
+    clock: Callable[[], int],
+    folders: Sequence[Path],
 ) -> tuple[Backing, DeadLetters, Sizes]:
     try:
         disk.make_folder("")
@@ -132,7 +139,14 @@ def _open_both(
             hint="name one that this user may write to: --data",
             key="exporter.queue.path",
         ) from error
-    found = sizes(settings, memory_limit=limit, disk_bytes=disk.free_bytes() + _held_bytes(disk.folder))
+    held = sum(_held_bytes(one) + _held_bytes(one / DEAD) for one in folders)
+    found = sizes(
+        settings,
+        memory_limit=limit,
+        disk_bytes=disk.free_bytes() + held,
+        destinations=len(folders),
+        dead_bytes=_held_bytes(disk.folder / DEAD),
+    )
     backing = _open(disk, settings, found, clock)
     try:
         return backing, _open_dead(disk.folder, settings, clock), found
@@ -168,7 +182,13 @@ def _report(disk: RealDisk) -> Callable[[Damage], None]:
 
 
 def _held_bytes(folder: Path) -> int:
-    return sum(path.stat().st_size for path in folder.iterdir() if path.is_file())
+    """The bytes of the files in a folder; none where it isn't there yet."""
+    total = 0
+    with suppress(FileNotFoundError):
+        for path in folder.iterdir():
+            with suppress(FileNotFoundError):  # a queue that is open already is done with a file
+                total += path.stat().st_size if path.is_file() else 0
+    return total
 
 
 def read_dead_letters(path: Path) -> Iterator[tuple[str, Iterator[KeptLetter]]]:

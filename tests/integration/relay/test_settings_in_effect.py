@@ -11,11 +11,12 @@ from forebay.app.settings import ExporterSettings, RelayConfig
 from forebay.deliver import storage
 from forebay.deliver.queue_settings import AdaptiveWorkerSettings, PipelineSettings, SendQueueSettings
 from forebay.deliver.storage import fast_settings
+from forebay.disk import RealDisk
 from forebay.model import Misconfigured, SystemClock
 from forebay.observe.metrics_page import MetricsPage
 from forebay.relay.settings import RelaySettings
 from tests.chaos.relay_parts import Sink
-from tests.integration.relay.disk_rig import on_disk
+from tests.integration.relay.disk_rig import OnDisk, on_disk
 
 NAMES = [f"{number:04d}" for number in range(40)]
 
@@ -154,6 +155,24 @@ async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
         assert value("fastqueue_inmemory_flushes_total") >= 1
         assert value("fastqueue_inmemory_blocks") <= 4
         assert value("queue_disk_available_bytes") > 0
+
+
+async def test_destinations_share_what_the_disk_has_free(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(RealDisk, "free_bytes", lambda _: 3_000_000)
+    urls = [f"http://127.0.0.1:{port}/" for port in (1, 2, 3)]
+
+    def rooms(rig: OnDisk) -> list[int]:
+        return [delivery.queue.room.bytes_max for delivery in rig.relay.deliveries]
+
+    async with on_disk(tmp_path, *urls, compression="none") as rig:
+        # Besides what is free each queue may have the few bytes that its folders hold by then.
+        assert rooms(rig) == [pytest.approx(850_000, abs=1_000)] * 3
+        rig.relay.deliveries[1].queue.dead_letters.add([bytes(300_000)])
+    async with on_disk(tmp_path, *urls, compression="none") as rig:
+        shares = [room + dead for room, dead in zip(rooms(rig), (0, 300_000, 0), strict=True)]
+        assert shares == [pytest.approx(935_000, abs=1_000)] * 3
 
 
 @pytest.mark.parametrize("kind", ["disk", "memory"])

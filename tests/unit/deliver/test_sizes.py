@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from forebay.deliver.queue_settings import AdaptiveWorkerSettings, SendQueueSettings
-from forebay.deliver.sizes import MEMORY_BYTES, memory_limit, plan, sizes
+from forebay.deliver.sizes import MEMORY_BYTES, Sizes, memory_limit, plan, sizes
 from forebay.model import Misconfigured
 
 
@@ -87,23 +87,43 @@ def test_zero_stands_for_some_per_cpu() -> None:
     assert (given.workers, given.global_send_limit) == (5, 7)
 
 
+def unlimited(settings: SendQueueSettings) -> Sizes:
+    return sizes(settings, memory_limit=None, disk_bytes=None)
+
+
+def test_destinations_share_disk_and_memory() -> None:
+    settings = SendQueueSettings()
+    each = sizes(settings, memory_limit=3_000_000_000, disk_bytes=3000, destinations=3, dead_bytes=50)
+    assert each.max_bytes == 850 - 50
+    each = sizes(settings, memory_limit=3_000_000_000, disk_bytes=None, destinations=3)
+    assert each.memory_bytes == 85_000_000
+    assert sizes(settings, memory_limit=None, disk_bytes=None, destinations=4).memory_bytes == 25_000_000
+    assert sizes(settings, memory_limit=None, disk_bytes=100, dead_bytes=500).max_bytes == 1
+
+
 def test_the_formula_of_the_original() -> None:
     settings = SendQueueSettings(workers=8, max_size=10_000).resolve()
-    found = plan(settings, entry_bytes=50_000, latency_seconds=0.05)
+    found = plan(settings, unlimited(settings), entry_bytes=50_000, latency_seconds=0.05)
     assert found.drain_per_second == pytest.approx(160)
     assert found.drain_seconds == pytest.approx(62.5)
-    assert found.memory_bytes == 2048 * 50_000
+    assert found.memory_bytes == MEMORY_BYTES < 2048 * 50_000
+    small = plan(settings, unlimited(settings), entry_bytes=1000, latency_seconds=0.05)
+    assert small.memory_bytes == 2048 * 1000
     assert found.catch_up_seconds == pytest.approx(62.5)
     assert found.outage_seconds is None
 
 
 def test_a_plan_with_traffic_says_how_long_an_outage_may_last() -> None:
     settings = SendQueueSettings(workers=8, max_bytes=1_000_000).resolve()
-    found = plan(settings, entry_bytes=1000, latency_seconds=0.05, arriving_per_second=100)
+    found = plan(
+        settings, unlimited(settings), entry_bytes=1000, latency_seconds=0.05, arriving_per_second=100
+    )
     assert found.entries == 1000
     assert found.outage_seconds == pytest.approx(10)
     assert found.catch_up_seconds == pytest.approx(1000 / 60)
-    faster = plan(settings, entry_bytes=1000, latency_seconds=0.05, arriving_per_second=160)
+    faster = plan(
+        settings, unlimited(settings), entry_bytes=1000, latency_seconds=0.05, arriving_per_second=160
+    )
     assert faster.catch_up_seconds is None
 
 

@@ -9,12 +9,12 @@ import sys
 from collections.abc import Iterator
 from typing import Final
 
-from forebay.app.commands.arguments import duration
+from forebay.app.commands.arguments import count, duration
 from forebay.app.commands.output import print_json, print_line
 from forebay.app.logs import set_up_logs
 from forebay.app.relay_settings import declare_relay_flags, load_relay
 from forebay.app.settings import RelayConfig
-from forebay.deliver.sizes import Plan, plan
+from forebay.deliver.sizes import Plan, plan, sizes
 from forebay.model import Rejected, format_seconds, parse_bytes
 from forebay.relay.settings import check_exposure
 from forebay.wire.port import listen, raise_files_limit
@@ -104,6 +104,12 @@ def declare_plan(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
         "--rate", metavar="NUMBER", type=_rate, default="0", help="entries that come in a second (default: 0)"
     )
+    parser.add_argument(
+        "--destinations", metavar="NUMBER", type=count, default=1,
+        help="that share memory and disk; what is printed is for each (default: 1)",
+    )  # fmt: skip
+    parser.add_argument("--disk", metavar="SIZE", type=_size, help="what the disk has free (default: enough)")
+    parser.add_argument("--memory", metavar="SIZE", type=_size, help="the container's limit (default: none)")
     parser.add_argument("--json", action="store_true", help="print one JSON document")
 
 
@@ -112,8 +118,16 @@ def show_plan(arguments: argparse.Namespace) -> int:
     config = load_relay(arguments)
     if arguments.latency <= 0 or arguments.entry <= 0:
         raise Rejected("an entry and a latency are more than 0", hint="give --entry and --latency")
+    settings = config.exporter.queue.resolve()
+    limits = sizes(
+        settings,
+        memory_limit=arguments.memory,
+        disk_bytes=arguments.disk,
+        destinations=arguments.destinations,
+    )
     found = plan(
-        config.exporter.queue.resolve(),
+        settings,
+        limits,
         entry_bytes=arguments.entry,
         latency_seconds=arguments.latency,
         arriving_per_second=arguments.rate,

@@ -33,6 +33,16 @@ def test_a_plan_for_programs(capsys: pytest.CaptureFixture[str]) -> None:
     assert json.loads(capsys.readouterr().out)["drain_seconds"] == 62.5
 
 
+def test_a_plan_goes_by_the_disk_and_the_memory_that_destinations_share(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    main(["relay", "plan", "--disk", "300M", "--memory", "1G", "--destinations", "3", "--json"])
+    found = json.loads(capsys.readouterr().out)
+    assert found["disk_bytes"] == 85_000_000
+    assert found["memory_bytes"] == 28_333_333
+    assert found["entries"] == 85_000_000 // 50_000
+
+
 @pytest.mark.parametrize("words", [["--latency", "0s"], ["--entry", "0"]])
 def test_a_plan_that_makes_no_sense_is_refused(words: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["relay", "plan", *words]) == 3
