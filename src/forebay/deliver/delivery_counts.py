@@ -23,6 +23,8 @@ class DeliveryCounts:
         self.messages = 0
         """Messages of a queue that were delivered; several may share a request."""
         self.retries = self.retries_delivered = 0
+        self.retries_failed: Counter[str] = Counter()
+        """Of the attempts after a first one those that failed, by error class."""
         self.failures: Counter[str] = Counter()
         """Attempts that failed, by error class."""
         self.buried: Counter[str] = Counter()
@@ -51,4 +53,6 @@ class DeliveryCounts:
             self.backoff_seconds = 0.0
         else:
             self.failures[outcome.error_class.value] += 1
+            if is_retry:
+                self.retries_failed[outcome.error_class.value] += 1
             self.troubled += counts_for_breaker(outcome)

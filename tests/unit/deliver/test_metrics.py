@@ -99,8 +99,11 @@ async def test_numbers_follow_what_happens() -> None:
         assert found["forebay_relay_queue_push_total", ""] == 2
         assert found["forebay_relay_queue_retry_total", ""] == 1
         assert found["forebay_relay_queue_retry_success_total", ""] == 1
-        assert found["forebay_relay_queue_retry_failure_total", "server_error"] == 1
+        assert found["forebay_relay_queue_retry_failure_total", "server_error"] == 0
         assert found["forebay_relay_queue_retry_failure_total", "timeout"] == 0
+        assert found["forebay_relay_queue_failures_total", "server_error"] == 1
+        assert found["forebay_relay_queue_failures_total", "client_error"] == 1
+        assert found["forebay_relay_queue_delivered_total", ""] == 1
         assert found["forebay_relay_queue_dead_letters", ""] == 1
         assert found["forebay_relay_queue_dead_letters_total", "client_error"] == 1
         assert found["forebay_relay_queue_export_latency_seconds_count", ""] == 3
@@ -108,6 +111,22 @@ async def test_numbers_follow_what_happens() -> None:
         assert found["forebay_relay_queue_workers", ""] == 2
         assert found["forebay_relay_circuit_breaker_state", "closed"] == 1
         assert found["forebay_relay_circuit_breaker_state", "open"] == 0
+
+
+async def test_retries_are_those_that_delivered_and_those_that_failed() -> None:
+    async with a_delivery(retry_interval=0.001, workers=1) as rig:
+        answers = [of_status(503), of_status(503), of_status(429), of_status(200), of_status(200)]
+        rig.destination.answer = lambda _: answers.pop(0)
+        await rig.push(b"a", b"b")
+        await rig.empty()
+        found = samples(rig)
+        failed = sum(
+            value for (name, _), value in found.items() if name == "forebay_relay_queue_retry_failure_total"
+        )
+        delivered = found["forebay_relay_queue_retry_success_total", ""]
+        assert delivered > 0
+        assert failed + delivered == found["forebay_relay_queue_retry_total", ""] == 3
+        assert sum(value for (name, _), value in found.items() if name.endswith("queue_failures_total")) == 3
 
 
 async def test_gauges_show_what_waits_and_what_is_under_way() -> None:
