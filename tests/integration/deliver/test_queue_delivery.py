@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from time import monotonic
 from typing import Any
 
+import msgspec
 import pytest
 
 import forebay
@@ -18,6 +19,7 @@ from forebay.model import ManualClock, Message
 from forebay.store.seam import Store
 from tests.integration.work.steps import until
 from tests.servers.destination import DestinationServer, Received, answer, answers
+from tests.unit.deliver.test_signature import verifier
 
 LONG_SECONDS = 60.0
 """Longer than anything takes that doesn't hang."""
@@ -78,6 +80,20 @@ async def test_a_request_says_what_its_message_is() -> None:
         assert got.headers["traceparent"] == "00-abc"
         assert got.headers["webhook-id"] == f"msg_{id}"
         assert "x-inner" not in got.headers
+
+
+async def test_the_package_of_the_standard_verifies_requests_as_they_arrive() -> None:
+    secret = f"whsec_{'A' * 32}"
+    async with opened() as store, DestinationServer(answers(answer(503), answer(200))) as server:
+        await store.put_task("jobs", *(b'{"n":"%d \xc3\xa9"}' % number for number in range(5)))
+        to = {"signing_secrets": (secret,), "body": "json", "batch_messages_max": 3}
+        async with delivering(store, server, to=to):
+            await until_empty(store)
+        webhook = verifier(secret)
+        for got in server.received:
+            assert webhook.verify(got.body, got.headers) == msgspec.json.decode(got.body)
+            with pytest.raises(Exception, match="signature"):
+                webhook.verify(got.body + b" ", got.headers)
 
 
 async def test_a_message_that_fails_comes_back_and_keeps_its_id() -> None:

@@ -135,11 +135,35 @@ async def test_a_refused_start_leaves_nothing(
     assert names(tmp_path) == ["file"]
 
 
+def shown(rig: OnDisk, name: str) -> float:
+    """A number of the page of metrics."""
+    lines = MetricsPage(rig.relay).text(open_metrics=False).splitlines()
+    (line,) = (line for line in lines if line.startswith(f"forebay_relay_{name}{{"))
+    return float(line.rpartition(" ")[2])
+
+
+async def test_metrics_tell_what_is_damaged(tmp_path: Path) -> None:
+    async with Sink() as sink:
+        sink.mood = "refusing"
+        url = f"http://127.0.0.1:{sink.port}/"
+        async with on_disk(tmp_path, url, compression="none") as rig:
+            for name in NAMES[:3]:
+                await rig.push(name)
+            assert shown(rig, "fastqueue_corruption_total") == 0
+        (chunk,) = [path for path in files(tmp_path) if path.suffix == ".chunk"]
+        data = bytearray(chunk.read_bytes())
+        data[data.find(NAMES[1].encode())] ^= 0xFF
+        chunk.write_bytes(data)
+        sink.mood = "good"
+        async with on_disk(tmp_path, url, compression="none") as rig:
+            await sink.until_all({NAMES[0], NAMES[2]}, 60)
+            assert shown(rig, "fastqueue_corruption_total") == 1
+    assert NAMES[1] not in sink.accepted
+
+
 async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
     def value(name: str) -> float:
-        lines = MetricsPage(rig.relay).text(open_metrics=False).splitlines()
-        (line,) = (line for line in lines if line.startswith(f"forebay_relay_{name}{{"))
-        return float(line.rpartition(" ")[2])
+        return shown(rig, name)
 
     small: dict[str, Any] = {
         "chunk_size": 1 << 14,

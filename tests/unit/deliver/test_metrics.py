@@ -175,6 +175,43 @@ async def test_dead_letters_that_make_room_for_newer_ones_are_loss(caplog: pytes
     assert len([line for line in caplog.messages if "dead letters" in line]) == 1
 
 
+async def test_pushes_that_the_disk_has_no_room_for_are_counted_and_wait_in_memory() -> None:
+    async with a_delivery(start=False, durability="interval") as rig:
+        rig.backing.error = Full("no space left")
+        await rig.push(b"a", b"b", b"c")
+        found = samples(rig)
+        assert found["forebay_relay_queue_disk_full_total", ""] == 3
+        assert found["forebay_relay_queue_failover_size", ""] == 3
+        assert found["forebay_relay_queue_push_total", ""] == 0
+        rig.backing.error = None
+        await rig.push(b"d")
+        while rig.queue.volatile:
+            await rig.queue._next_round()
+        found = samples(rig)
+        assert found["forebay_relay_queue_failover_size", ""] == 0
+        assert found["forebay_relay_queue_disk_full_total", ""] == 3
+        assert found["forebay_relay_queue_push_total", ""] == 4
+
+
+async def test_latency_on_average_follows_the_latest_attempts() -> None:
+    async with a_delivery(start=False) as rig:
+        assert samples(rig)["forebay_relay_queue_export_latency_ewma_seconds", ""] == 0
+        for seconds in (0.5, 1.0):
+            rig.delivery.counts.attempt(of_status(200), seconds, attempts_before=0)
+        assert samples(rig)["forebay_relay_queue_export_latency_ewma_seconds", ""] == pytest.approx(0.6)
+
+
+async def test_splits_and_what_they_deliver_are_counted() -> None:
+    lines = [b'{"n":%d}\n' % number for number in range(4)]
+    async with a_delivery(workers=1) as rig:
+        rig.destination.answer = lambda request: of_status(413 if request.body.count(b"\n") > 1 else 200)
+        await rig.push(b"".join(lines), headers=((b"Content-Type", b"application/x-ndjson"),))
+        await rig.empty()
+        found = samples(rig)
+        assert found["forebay_relay_queue_split_total", ""] == 3
+        assert found["forebay_relay_queue_delivered_total", ""] == 4
+
+
 async def test_an_open_breaker_is_counted_with_what_it_holds_up() -> None:
     breaker = BreakerSettings(threshold=2, reset_timeout=3_600.0)
     async with a_delivery(circuit_breaker=breaker, retry_interval=0.5, workers=1) as rig:
