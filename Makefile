@@ -69,6 +69,7 @@ soak: setup ## explore: state machines with many examples, then chaos, by a new 
 		--hypothesis-seed=$(SEED) -m "not spark" -k "hypothesis or machine" tests/unit tests/conformance
 	FOREBAY_SEED=$(SEED) $(BIN)/python -m pytest $(PARALLEL) $(ENDLESS) -m "chaos and not spark"
 	$(BIN)/python -m tests.chaos.servers_race --rounds 5 --seconds 60 --seed $(SEED)
+	$(BIN)/python -m tests.chaos.relay_race --rounds 100 --seed $(SEED)
 
 stress: setup ## all tests, three times, on a machine that others keep busy and that stalls for seconds
 	$(BIN)/python -m tests.stress --rounds 3
