@@ -12,7 +12,7 @@ from forebay.fastqueue.layout import Layout
 from forebay.fastqueue.meta import Meta, encode_meta
 from forebay.fastqueue.native import NativeLayout
 from forebay.fastqueue.quarantine import Quarantine
-from forebay.fastqueue.recovery import Recovered, recover
+from forebay.fastqueue.recovery import Progress, Recovered, recover
 from forebay.fastqueue.settings import Compression, FastQueueSettings, FormatName
 from forebay.model import Misconfigured
 
@@ -28,7 +28,7 @@ class Format(msgspec.Struct, frozen=True):
     """A format; with `is_exact` the meta needs the very place of the cursor."""
 
     layout: Layout
-    recover: Callable[[Disk, Quarantine], Recovered]
+    recover: Callable[[Disk, Quarantine, Progress], Recovered]
     encode: Callable[[Meta, Held], bytes]
     is_exact: bool
 
@@ -62,7 +62,7 @@ def check_format(disk: Disk, settings: FastQueueSettings) -> None:
 def _native(compression: Compression, chunk_size: int) -> Format:
     layout = NativeLayout(compresses=compression == "snappy")
 
-    def recover_native(disk: Disk, quarantine: Quarantine) -> Recovered:
+    def recover_native(disk: Disk, quarantine: Quarantine, _: Progress) -> Recovered:
         recovered = recover(disk, layout, quarantine)
         recovered.chunk_size = chunk_size
         return recovered
@@ -73,8 +73,8 @@ def _native(compression: Compression, chunk_size: int) -> Format:
 def _governor(compression: Compression, chunk_size: int) -> Format:
     layout = GovernorLayout(compresses=compression == "snappy", chunk_size=chunk_size)
 
-    def recover_all(disk: Disk, quarantine: Quarantine) -> Recovered:
-        return recover_governor(disk, layout, quarantine, chunk_size)
+    def recover_all(disk: Disk, quarantine: Quarantine, progress: Progress) -> Recovered:
+        return recover_governor(disk, layout, quarantine, chunk_size, progress)
 
     def encode(meta: Meta, held: Held) -> bytes:
         end = max(0, meta.end.chunk + meta.end.offset)

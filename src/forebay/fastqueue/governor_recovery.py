@@ -20,7 +20,7 @@ from forebay.fastqueue.governor_meta import GovernorMeta, decode_governor_meta
 from forebay.fastqueue.meta import META, read_file
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.record import Damage, Place
-from forebay.fastqueue.recovery import Recovered, Scan, is_blank, scan
+from forebay.fastqueue.recovery import Progress, Recovered, Scan, is_blank, scan, unseen
 
 
 class _Seen(msgspec.Struct):
@@ -30,7 +30,7 @@ class _Seen(msgspec.Struct):
 
 
 def recover_governor(
-    disk: Disk, layout: GovernorLayout, quarantine: Quarantine, chunk_size: int
+    disk: Disk, layout: GovernorLayout, quarantine: Quarantine, chunk_size: int, progress: Progress = unseen
 ) -> Recovered:
     """Look at a folder; `chunk_size` is used where the files don't say another."""
     numbers = sorted(number for name in disk.list() if (number := layout.number(name)) is not None)
@@ -41,7 +41,8 @@ def recover_governor(
             chunk = Chunk(number, name, first=0, start=0, end=0, stop=0)
             file = ChunkFile(disk.open(name), chunk.holes)
             seen.append(_Seen(chunk, file, file.size()))
-        return _Recovery(layout, quarantine, seen, _read_meta(disk, quarantine), chunk_size).run()
+        meta = _read_meta(disk, quarantine)
+        return _Recovery(layout, quarantine, seen, meta, configured=chunk_size, progress=progress).run()
     finally:
         for one in seen:
             one.file.close()
@@ -71,13 +72,14 @@ def _report_meta(quarantine: Quarantine, reason: str, size: int = 0) -> None:
 class _Recovery:
     def __init__(
         self, layout: GovernorLayout, quarantine: Quarantine, seen: list[_Seen], meta: GovernorMeta | None,
-        configured: int,
+        *, configured: int, progress: Progress,
     ) -> None:  # fmt: skip
         self._layout = layout
         self._quarantine = quarantine
         self._seen = seen
         self._meta = meta
         self._configured = configured
+        self._progress = progress
         numbers = [one.chunk.number for one in seen]
         self._chunk_size = derive_chunk_size(numbers, max((one.size for one in seen), default=0), configured)
 
@@ -135,7 +137,10 @@ class _Recovery:
         """Number the records of a chunk from where reading goes on."""
         chunk, start = one.chunk, max(0, min(offset - one.chunk.number, one.size))
         chunk.start, chunk.first = start, recovered.end
-        found = scan(self._layout, one.file, chunk, Place(chunk.number, start, recovered.end), one.size)
+        place = Place(chunk.number, start, recovered.end)
+        self._progress(start)  # what is delivered needn't be read
+        found = scan(self._layout, one.file, chunk, place, one.size, progress=self._progress)
+        self._progress(one.size - found.stop)
         chunk.end, chunk.stop = found.end, found.stop
         recovered.end = found.end
         recovered.entry_count += found.end - found.first

@@ -16,14 +16,11 @@ from forebay.fastqueue.quarantine import QUARANTINE, Quarantine
 from forebay.fastqueue.queue import FastQueue
 from forebay.fastqueue.reader import Reader
 from forebay.fastqueue.record import Damage, Record
-from forebay.fastqueue.recovery import Recovered
+from forebay.fastqueue.recovery import Progress, Recovered, unseen
 from forebay.fastqueue.settings import Compression, FastQueueSettings, FormatName
 
 _COUNT: Final = 1000
 _BYTES: Final = 8 << 20
-
-Progress = Callable[[int], None]
-"""Is told of bytes on disk that were read."""
 
 
 class ChunkState(msgspec.Struct, frozen=True):
@@ -64,6 +61,18 @@ class Verified(msgspec.Struct, kw_only=True):
         return all(damage.kind == "torn" for damage in self.damages)
 
 
+def chunk_bytes(disk: Disk, name: FormatName) -> int:
+    """Bytes of the chunk files of a folder."""
+    layout = format_of(FastQueueSettings(format=name)).layout
+    total = 0
+    for file_name in disk.list():
+        if layout.number(file_name) is not None:
+            file = disk.open(file_name)
+            total += file.size()
+            file.close()
+    return total
+
+
 def format_name(disk: Disk) -> FormatName | None:
     """The format of a folder, by the names of its files; None where it has none."""
     found = formats_in(disk)
@@ -75,13 +84,16 @@ def format_name(disk: Disk) -> FormatName | None:
 class Folder:
     """A folder in one format, seen at one moment."""
 
-    def __init__(self, disk: Disk, name: FormatName, compression: Compression = "snappy") -> None:
+    def __init__(
+        self, disk: Disk, name: FormatName, compression: Compression = "snappy", progress: Progress = unseen
+    ) -> None:
+        """Look at it; `progress` is told of what is read for that, which is much in the format `governor`."""
         self._disk = disk
         self.format = name
         self.damages: list[Damage] = []
         self._quarantine = Quarantine(disk, self.damages.append, changes=False)
         self._chosen: Format = format_of(FastQueueSettings(format=name, compression=compression))
-        self.recovered: Recovered = self._chosen.recover(disk, self._quarantine)
+        self.recovered: Recovered = self._chosen.recover(disk, self._quarantine, progress)
 
     @property
     def disk_bytes(self) -> int:

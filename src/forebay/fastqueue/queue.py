@@ -24,7 +24,7 @@ from forebay.fastqueue.meta import Meta, write_file
 from forebay.fastqueue.quarantine import Quarantine
 from forebay.fastqueue.reader import TRIES, Found, Reader
 from forebay.fastqueue.record import Damage, Place, Record
-from forebay.fastqueue.recovery import Recovered
+from forebay.fastqueue.recovery import Recovered, unseen
 from forebay.fastqueue.settings import FastQueueSettings, largest_block
 from forebay.fastqueue.snapshot import Snapshots
 from forebay.fastqueue.window import Window
@@ -113,7 +113,7 @@ class FastQueue:
         try:
             check_format(disk, settings)
             quarantine = Quarantine(disk, report)
-            recovered = chosen.recover(disk, quarantine)
+            recovered = chosen.recover(disk, quarantine, unseen)
             queue = cls(
                 disk, lock, chosen, settings, recovered,
                 clock=clock, quarantine=quarantine, read_tries=read_tries,

@@ -5,6 +5,7 @@ one and the meta don't say what it holds; after a crash only what was written si
 """
 
 import secrets
+from collections.abc import Callable
 from itertools import pairwise
 from typing import Final
 
@@ -20,6 +21,13 @@ from forebay.fastqueue.record import Damage, Place
 
 _SCAN_BYTES: Final = 1 << 20
 _ALL: Final = 1 << 62
+
+Progress = Callable[[int], None]
+"""Is told of bytes on disk that were read."""
+
+
+def unseen(_: int) -> None:
+    """Progress that nobody looks at."""
 
 
 class Recovered(msgspec.Struct, kw_only=True):
@@ -52,8 +60,9 @@ class Scan(msgspec.Struct):
 
 
 def scan(
-    layout: Layout, file: ChunkFile, chunk: Chunk, place: Place, size: int, *, before: int = _ALL
-) -> Scan:
+    layout: Layout, file: ChunkFile, chunk: Chunk, place: Place, size: int,
+    *, before: int = _ALL, progress: Progress = unseen,
+) -> Scan:  # fmt: skip
     """Read from a place up to the end of the file, over damage, which is left to the reader to report."""
     found = Scan(place.sequence, place.sequence, place.offset)
     data, base, at = b"", place.offset, 0
@@ -73,6 +82,7 @@ def scan(
             data, fault = file.read_sound(start, min(max(parsed.needed, _SCAN_BYTES), size - start))
             if fault is not None:
                 file.holes.add(start + len(data))
+            progress(start - base)
             base, at = start, 0
             chunk.mark(found.end, start)
             if len(data) >= parsed.needed:
@@ -82,8 +92,10 @@ def scan(
             found.tail = parsed.fault or "the chunk ends within a record"
             found.needed = parsed.needed
             break
+        progress(after.offset - base)
         data, base, at = b"", after.offset, 0
         found.end, found.stop = after.sequence, after.offset
+    progress(max(0, found.stop - base))
     return found
 
 

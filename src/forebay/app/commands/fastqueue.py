@@ -21,7 +21,7 @@ from forebay.deliver.entry_data import encode_request
 from forebay.deliver.values import Request
 from forebay.disk import RealDisk
 from forebay.fastqueue.faults import error_of
-from forebay.fastqueue.inspection import Folder, State, format_name, repair, verify
+from forebay.fastqueue.inspection import Folder, State, chunk_bytes, format_name, repair, verify
 from forebay.fastqueue.queue import FastQueue
 from forebay.fastqueue.record import Damage, Record
 from forebay.fastqueue.settings import FastQueueSettings
@@ -227,7 +227,11 @@ def _opened(arguments: argparse.Namespace) -> Folder:
         raise Rejected(
             f"{name} isn't a FastQueue: no file in it is one of a queue's", hint=_nearby(Path(name))
         )
-    return Folder(disk, found, arguments.compression)
+    if found == "native":  # its heads say what it holds
+        return Folder(disk, found, arguments.compression)
+    meter = Meter("look", chunk_bytes(disk, found), "bytes")
+    with shown(meter):
+        return Folder(disk, found, arguments.compression, meter.add)
 
 
 def _nearby(folder: Path) -> str:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from forebay.app.cli import main
-from forebay.app.commands import fastqueue
+from forebay.app.commands import fastqueue, meter
 from forebay.disk import RealDisk
 from forebay.fastqueue.queue import FastQueue
 from forebay.fastqueue.record import Record
@@ -108,6 +108,18 @@ def test_import_copies_what_is_not_delivered(
     queue = opened(target)
     assert [record.data for record in queue.read(9, 1 << 30)] == BLOCKS * 2
     queue.close()
+
+
+@pytest.mark.parametrize("verb", ["inspect", "verify", "repair", "import"])
+def test_a_long_look_at_a_folder_without_heads_says_how_far_it_is(
+    verb: str, folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fill(folder, "governor")
+    monkeypatch.setattr(meter, "LINE_SECONDS", 0.0)
+    more = ["--to", f"{folder}-2"] if verb == "import" else []
+    assert main(["fastqueue", verb, str(folder), *more]) == 0
+    size = sum(path.stat().st_size for path in folder.glob("0000*"))
+    assert f"look: {size:,} of {size:,} bytes" in capsys.readouterr().err
 
 
 def test_import_keeps_the_times_at_which_blocks_came(folder: Path, tmp_path: Path) -> None:
