@@ -5,7 +5,7 @@ from collections.abc import Callable, Iterator
 
 import msgspec
 
-from forebay.app.configuring.schema import RELAY, Setting
+from forebay.app.configuring.schema import RELAY, RELAY_DESTINATION, Setting
 from forebay.app.configuring.texts import bound_text, shown
 from forebay.app.relay_settings import RELAY_FLAGS
 
@@ -35,6 +35,7 @@ def relay_page(docs: Docs) -> Iterator[str]:
     yield "| `GET /metrics` | [metrics](metrics.md#relays) |"
     yield "| `GET /status` | each destination and its queue, as JSON; `forebay relay status` shows it |"
     yield from _settings(docs)
+    yield from _destination(docs)
     yield "\n## Metrics\n"
     yield "[All of them](metrics.md#relays). `relay.metrics_prefix` replaces `forebay_relay`; with the prefix"
     yield "`metrics_governor` the names are those of metrics-governor."
@@ -53,13 +54,28 @@ def _settings(docs: Docs) -> Iterator[str]:
         yield _row(setting, docs)
 
 
-def _row(setting: Setting, docs: Docs) -> str:
+def _destination(docs: Docs) -> Iterator[str]:
+    yield "\n## relay.destinations.NAME\n"
+    yield "Destinations with options of their own, by names of your choice. The variable of a setting has the"
+    yield "name in it: `FOREBAY_RELAY_DESTINATIONS_MIMIR_URL`.\n"
+    yield "| key | type | default | meaning |"
+    yield "|---|---|---|---|"
+    for setting in RELAY_DESTINATION.settings.values():
+        is_secret = setting.is_secret or setting.default == ""
+        default = "" if is_secret else f"`{shown(setting, setting.default)}`"
+        yield f"| `{setting.path}` | {_kind(setting)} | {default} | {docs(setting.owner)[setting.name]} |"
+
+
+def _kind(setting: Setting) -> str:
     kind = ", ".join(setting.choices) or setting.kind
     bounds = (("from", setting.least), ("to", setting.most))
     words = [kind, *(f"{word} {bound_text(setting, at)}" for word, at in bounds if at is not None)]
-    kind = " ".join(words) + (" or none" if setting.optional else "")
+    return " ".join(words) + (" or none" if setting.optional else "")
+
+
+def _row(setting: Setting, docs: Docs) -> str:
     flags = ", ".join(f"`{flag}`" for flag, path in RELAY_FLAGS.items() if path == setting.path)
     default = "" if setting.is_secret else f"`{shown(setting, setting.default)}`"
     meaning = docs(setting.owner)[setting.name]
     flags = _SPECIAL.get(setting.path, flags)
-    return f"| `{setting.name}` | {kind} | {default} | `{setting.variable}` | {flags} | {meaning} |"
+    return f"| `{setting.name}` | {_kind(setting)} | {default} | `{setting.variable}` | {flags} | {meaning} |"

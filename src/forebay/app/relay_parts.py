@@ -4,7 +4,7 @@ import asyncio
 import logging
 import shlex
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from forebay.app.relay_settings import addresses
 from forebay.app.settings import RelayConfig
@@ -17,6 +17,12 @@ from forebay.deliver.storage import folder_name, open_send_queue
 from forebay.disk import RealDisk
 from forebay.fastqueue.formats import formats_in
 from forebay.model import Misconfigured, SystemClock
+from forebay.relay.destinations import (
+    DestinationSecrets,
+    RelayAuthSettings,
+    RelayDestinationSettings,
+    queue_of,
+)
 from forebay.relay.relay import Relay
 from forebay.relay.settings import RelaySettings
 from forebay.relay.target import MappedDestination
@@ -31,19 +37,27 @@ logger: Final = logging.getLogger("forebay.relay")
 async def open_relay(config: RelayConfig) -> Relay:
     """Open the queues, and read what the last run left in them; `start` and `stop` are the caller's."""
     queue = config.exporter.queue.resolve()
-    settings = _destinations(config, queue)
-    folders = [Path(queue.path) / folder_name(each.address.name) for each in settings]
+    chosen = _destinations(config, queue)
+    folders = [Path(queue.path) / folder_name(each.settings.address.name) for each in chosen]
     _warn_of_others(Path(queue.path), folders, queue)
     sends = asyncio.Semaphore(queue.global_send_limit)
     clock = SystemClock().now
     # All files that may be bad are read before the first queue is opened: a refused start changes nothing.
-    destinations = [MappedDestination(HttpDestination(each), each.address.target) for each in settings]
+    opened = [HttpDestination(each.settings) for each in chosen]
+    secrets = [
+        DestinationSecrets(each.auth, each.settings, destination)
+        for each, destination in zip(chosen, opened, strict=True)
+        if each.auth.files
+    ]
     certificate, tokens = certificate_of(config.relay), tokens_of(config.relay)
     deliveries: list[Delivery] = []
     try:
-        for destination, folder in zip(destinations, folders, strict=True):
-            kept = await open_send_queue(folder, queue, clock=clock, folders=folders)
-            deliveries.append(Delivery(kept, destination, queue, sends=sends, clock=clock))
+        for each, destination, folder in zip(chosen, opened, folders, strict=True):
+            kept = await open_send_queue(folder, each.queue, clock=clock, folders=folders)
+            mapped = MappedDestination(destination, each.settings.address.target)
+            deliveries.append(
+                Delivery(kept, mapped, each.queue, sends=sends, clock=clock, rate=each.settings.rate_rule)
+            )
     except BaseException:
         for delivery in deliveries:
             await delivery.queue.close()
@@ -54,27 +68,57 @@ async def open_relay(config: RelayConfig) -> Relay:
         for delivery, folder in zip(deliveries, folders, strict=True)
         if is_kept
     ]
-    return Relay(config.relay, queue, deliveries, controls, certificate=certificate, tokens=tokens)
+    return Relay(
+        config.relay, queue, deliveries, controls, certificate=certificate, tokens=tokens, secrets=secrets
+    )
 
 
-def _destinations(config: RelayConfig, queue: SendQueueSettings) -> list[DestinationSettings]:
-    found = [_destination(config.relay, queue, url) for url in addresses(config)]
-    names = [each.address.name for each in found]
+class _Chosen(NamedTuple):
+    """A destination, the settings of its queue, and how it is told who we are."""
+
+    settings: DestinationSettings
+    queue: SendQueueSettings
+    auth: RelayAuthSettings
+
+
+def _destinations(config: RelayConfig, queue: SendQueueSettings) -> list[_Chosen]:
+    found = [
+        *(_plain(config.relay, queue, url) for url in addresses(config)),
+        *(_with_options(config.relay, queue, name) for name in config.relay.destinations),
+    ]
+    names = [each.settings.address.name for each in found]
     for name in names:
         if names.count(name) > 1:
             raise Misconfigured(f"the destination {name} is there twice", hint="name it once", key="relay.to")
     return found
 
 
-def _destination(relay: RelaySettings, queue: SendQueueSettings, url: str) -> DestinationSettings:
-    """The settings of one destination; its addresses are the operator's, so private ones are fine."""
-    return DestinationSettings(
-        url=url,
+def _plain(relay: RelaySettings, queue: SendQueueSettings, url: str) -> _Chosen:
+    """A destination of `relay.to`."""
+    auth = RelayAuthSettings()
+    return _Chosen(_made(relay, queue, RelayDestinationSettings(url=url)), queue, auth)
+
+
+def _with_options(relay: RelaySettings, queue: SendQueueSettings, name: str) -> _Chosen:
+    """A destination of `relay.destinations`."""
+    given = relay.destinations[name]
+    own = queue_of(queue, given.concurrency)
+    try:
+        return _Chosen(_made(relay, own, given), own, given.auth)
+    except Misconfigured as error:
+        key = f"relay.destinations.{name}.auth.{error.key}"
+        raise Misconfigured(error.message, hint=error.hint, key=key) from None
+
+
+def _made(
+    relay: RelaySettings, queue: SendQueueSettings, given: RelayDestinationSettings
+) -> DestinationSettings:
+    return given.made(
+        given.auth.read(),
         tls=TlsSettings(ca_file=relay.ca_file, cert_file=relay.cert_file, key_file=relay.key_file),
-        timeout_seconds=relay.send_seconds,
-        concurrency=_sends_max(queue),
-        allow_private=True,
+        seconds=relay.send_seconds,
         retry_auth=relay.retry_auth,
+        concurrency=_sends_max(queue),
     )
 
 

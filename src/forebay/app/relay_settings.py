@@ -9,19 +9,23 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from forebay.app.configuring import Fault, misconfigured
 from forebay.app.configuring.faults import Given
 from forebay.app.configuring.flags import environment
-from forebay.app.configuring.reading import Row, build, rows_of
-from forebay.app.configuring.schema import RELAY
+from forebay.app.configuring.reading import Row, build, read_entries, rows_of
+from forebay.app.configuring.schema import RELAY, RELAY_DESTINATION
 from forebay.app.configuring.sources import from_environment, from_file
 from forebay.app.settings import RelayConfig
 from forebay.model import Misconfigured
+from forebay.relay.destinations import RelayDestinationSettings
 
 __all__ = ["RELAY_FLAGS", "addresses", "declare_relay_flags", "load_relay", "read_relay", "relay_rows"]
 
 
 _QUEUE: Final = "exporter.queue."
+_DESTINATIONS: Final = "relay.destinations"
 _RENAMED: Final = {
     "meta_sync_interval": "meta-sync",
     "stale_flush_interval": "stale-flush",
@@ -86,7 +90,10 @@ def load_relay(arguments: argparse.Namespace) -> RelayConfig:
 
 def relay_rows(config: RelayConfig, origins: Mapping[str, str]) -> list[Row]:
     """Every setting, to be shown."""
-    return rows_of(RELAY, config, origins)
+    found = rows_of(RELAY, config, origins)
+    for name, destination in config.relay.destinations.items():
+        found += rows_of(RELAY_DESTINATION, destination, origins, f"{_DESTINATIONS}.{name}.")
+    return found
 
 
 def read_relay(arguments: argparse.Namespace) -> tuple[RelayConfig | None, dict[str, str], list[Fault]]:
@@ -104,14 +111,26 @@ def read_relay(arguments: argparse.Namespace) -> tuple[RelayConfig | None, dict[
         flags["relay.insecure"] = Given("true", "--insecure")
     variables, more = from_environment(environment(), RELAY)
     config, origins, faults = build(RELAY, (found, variables, flags), [*faults, *more])
-    assert config is None or isinstance(config, RelayConfig)
-    return config, origins, faults
+    entries, wrong = read_entries(
+        _DESTINATIONS,
+        RELAY_DESTINATION,
+        file=Path(file) if file else None,
+        file_source="--config",
+        environ=environment(),
+        origins=origins,
+    )
+    if config is None or wrong:
+        return None, origins, [*faults, *wrong]
+    assert isinstance(config, RelayConfig)
+    destinations = {name: one for name, one in entries.items() if isinstance(one, RelayDestinationSettings)}
+    relay = msgspec.structs.replace(config.relay, destinations=destinations)
+    return msgspec.structs.replace(config, relay=relay), origins, faults
 
 
 def addresses(config: RelayConfig) -> list[str]:
-    """The addresses of the destinations; Misconfigured where there is none."""
+    """The addresses of `relay.to`; Misconfigured where there is no destination at all."""
     found = config.relay.to.split()
-    if not found:
+    if not found and not config.relay.destinations:
         raise Misconfigured(
             "the relay has no destination", hint="name one: --to http://prometheus:9090/api/v1/write"
         )

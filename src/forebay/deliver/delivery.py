@@ -21,7 +21,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.deliver.admission import Admission
+from forebay.deliver.admission import Admission, RateRule
 from forebay.deliver.backoff import BackoffRule, pause_seconds
 from forebay.deliver.breaker import BreakerRule, BreakerState, Permit
 from forebay.deliver.dead_letters import DeadLetter
@@ -58,6 +58,7 @@ class Delivery:
         *,
         sends: asyncio.Semaphore,
         clock: Callable[[], int],
+        rate: RateRule | None = None,
         chance: Callable[[], float] = random.random,
     ) -> None:
         self.queue = queue
@@ -69,7 +70,7 @@ class Delivery:
         self._chance = chance
         self._loop = asyncio.get_running_loop()
         self._backoff = _backoff_rule(settings)
-        self._gate = Gate(lambda changed: _admission(settings, changed, destination.name))
+        self._gate = Gate(lambda changed: _admission(settings, changed, destination.name, rate))
         self._burials = SparseLog(logger)
         self._pipeline = settings.pipeline_split
         self._each = settings.max_concurrent_sends if self._pipeline.enabled else 1
@@ -373,11 +374,18 @@ def _backoff_rule(settings: SendQueueSettings) -> BackoffRule:
     )
 
 
-def _admission(settings: SendQueueSettings, changed: Callable[[], None], name: str) -> Admission:
+def _admission(
+    settings: SendQueueSettings, changed: Callable[[], None], name: str, rate: RateRule | None
+) -> Admission:
     breaker = settings.circuit_breaker
     rule = BreakerRule(
         enabled=breaker.enabled, threshold=breaker.threshold, reset_seconds=breaker.reset_timeout
     )
     return Admission(
-        in_flight_max=1, breaker=rule, pause_seconds_max=settings.max_retry_delay, changed=changed, name=name
+        in_flight_max=1,
+        breaker=rule,
+        rate=rate,
+        pause_seconds_max=settings.max_retry_delay,
+        changed=changed,
+        name=name,
     )

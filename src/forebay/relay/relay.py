@@ -24,6 +24,7 @@ from forebay.deliver.values import Request
 from forebay.observe.metrics_page import MetricsPage
 from forebay.observe.shown_metrics import ShownMetric, shown_numbers
 from forebay.relay.answer import page, problem
+from forebay.relay.destinations import DestinationSecrets
 from forebay.relay.intake import Intake
 from forebay.relay.protocol import Connection, Reply
 from forebay.relay.settings import RelaySettings
@@ -53,10 +54,12 @@ class Relay(Collector):
         *,
         certificate: Certificate | None = None,
         tokens: Tokens | None = None,
+        secrets: Sequence[DestinationSecrets] = (),
     ) -> None:
         self.limits = settings.limits
         self.certificate = certificate
         self.tokens = tokens
+        self._secrets = secrets
         self.pending_bytes = 0
         self.deliveries = deliveries
         self.requests: Counter[int] = Counter()
@@ -199,6 +202,8 @@ class Relay(Collector):
             self.tokens.look()
         if self.certificate is not None:
             self.certificate.look()
+        for secret in self._secrets:
+            secret.look()
         for connection in list(self._connections):
             connection.look(now)
 

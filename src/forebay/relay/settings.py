@@ -5,6 +5,7 @@ from typing import Annotated, TypeAlias
 import msgspec
 
 from forebay.model import Misconfigured
+from forebay.relay.destinations import RelayDestinationSettings
 from forebay.wire.port import LISTEN, is_loopback, split_listen
 
 __all__ = ["RelayLimits", "RelaySettings", "check_exposure"]
@@ -76,6 +77,8 @@ class RelaySettings(msgspec.Struct, frozen=True, kw_only=True):
         msgspec.Meta(pattern=r"^[a-zA-Z_:][a-zA-Z0-9_:]*$", description="the start of a metric's name"),
     ] = "forebay_relay"
     """The prefix of metrics; `metrics_governor` gives the names of metrics-governor."""
+    destinations: dict[str, RelayDestinationSettings] = {}
+    """Destinations with options of their own, by name; they get every request too."""
     limits: RelayLimits = RelayLimits()
 
     def __post_init__(self) -> None:

@@ -38,12 +38,17 @@ async def on_disk(
     send_seconds: float = 60.0,
     shutdown_seconds: float = 60.0,
     retry_auth: bool = True,
+    destinations: Any = None,
     **settings: Any,
 ) -> AsyncIterator[OnDisk]:
     queue = SendQueueSettings(path=str(folder), retry_interval=0.001, max_retry_delay=0.05, **settings)
     limits = RelayLimits(shutdown_seconds=shutdown_seconds)
     relay_settings = RelaySettings(
-        to=" ".join(urls), send_seconds=send_seconds, limits=limits, retry_auth=retry_auth
+        to=" ".join(urls),
+        send_seconds=send_seconds,
+        limits=limits,
+        retry_auth=retry_auth,
+        destinations=destinations or {},
     )
     relay = await open_relay(RelayConfig(relay=relay_settings, exporter=ExporterSettings(queue=queue)))
     sock = listen("127.0.0.1:0")

@@ -214,3 +214,79 @@ def test_the_settings_of_a_relay_are_shown_and_checked(
     assert "did you mean relay.listen?" in capsys.readouterr().err
     assert main(["config", "show", "--relay", "--listen", "127.0.0.1:1"]) == 3
     assert "--listen is a flag of a server" in capsys.readouterr().err
+
+
+GUIDE = Path(__file__).parents[3] / "docs" / "how-to" / "put-it-in-front-of-prometheus.md"
+
+
+def test_the_guides_example_of_destinations_is_read(tmp_path: Path) -> None:
+    (text,) = [part for part in GUIDE.read_text().split("```") if part.startswith("yaml\nrelay:\n")]
+    found = load(file=tmp_path / "relay.yaml", text=text.removeprefix("yaml\n")).relay.destinations
+    mimir, archive = found["mimir"], found["archive"]
+    assert (mimir.url, mimir.headers) == ("https://mimir.example/api/v1/push", {"X-Scope-OrgID": "team-a"})
+    assert (mimir.auth.bearer_file, mimir.tls.ca_file) == ("/run/secrets/mimir", "/etc/ssl/mimir.pem")
+    assert (mimir.concurrency, mimir.timeout_seconds, mimir.retry_auth) == (8, 10.0, None)
+    assert (archive.auth.user, archive.requests_per_second) == ("relay", 50.0)
+
+
+def test_variables_set_options_of_destinations_and_make_new_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("FOREBAY_RELAY_DESTINATIONS_MIMIR_AUTH_BEARER", "s3cret")
+    monkeypatch.setenv("FOREBAY_RELAY_DESTINATIONS_MORE_URL", "http://c/")
+    text = "relay: {to: http://a/, destinations: {mimir: {url: http://b/, burst: 2}}}"
+    made = load("--to", "http://x/", file=tmp_path / "f", text=text)
+    assert addresses(made) == ["http://x/"]
+    assert list(made.relay.destinations) == ["mimir", "more"]
+    assert made.relay.destinations["mimir"].auth.bearer == "s3cret"
+    assert made.relay.destinations["mimir"].burst == 2
+    assert load_settings(environ={"FOREBAY_RELAY_DESTINATIONS_MIMIR_URL": "x"}).settings == Settings()
+
+
+def test_destinations_alone_are_enough(tmp_path: Path) -> None:
+    made = load(file=tmp_path / "f", text="relay: {destinations: {mimir: {url: http://b/}}}")
+    assert addresses(made) == []
+
+
+@pytest.mark.parametrize(
+    ("destinations", "said"),
+    [
+        ("[{url: http://a/}]", "not a mapping"),
+        ("{a: {}}", "it is missing; there is no default"),
+        ("{a: http://a/}", "not a mapping"),
+        ("{a b: {url: http://a/}}", "is not a name"),
+        ("{a: {url: http://a/}, a: {url: http://b/}}", "is here twice"),
+        ("{a: {url: ftp://a/}}", "relay.destinations.a.url"),
+        ("{a: {url: http://a/, hedaers: {}}}", "did you mean headers?"),
+        ("{a: {url: http://a/, headers: {Host: x}}}", "not a header that can be set"),
+        ("{a: {url: http://a/, concurrency: 0}}", "relay.destinations.a.concurrency"),
+        ("{a: {url: http://a/, auth: {bearer: x, bearer_file: y}}}", "bearer and bearer_file are both given"),
+        ("{a: {url: http://a/, auth: {bearer_file: y, user: x}}}", "bearer and user are both given"),
+        ("{a: {url: http://a/, auth: {password_file: y}}}", "password is given without user"),
+        ("{a: {url: 'http://me:x@a/', auth: {bearer_file: y}}}", "url and auth both say who we are"),
+        ("{a: {url: http://a/, tls: {key_file: y}}}", "key_file is given without cert_file"),
+    ],
+)
+def test_a_mistake_in_a_destination_is_said_with_its_place(
+    tmp_path: Path, destinations: str, said: str
+) -> None:
+    with pytest.raises(Misconfigured) as caught:
+        load(file=tmp_path / "relay.yaml", text=f"relay:\n  destinations: {destinations}\n")
+    assert said in str(caught.value)
+    assert "relay.yaml" in str(caught.value)
+
+
+def test_destinations_are_shown_without_their_secrets(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "relay.yaml"
+    file.write_text(
+        "relay: {destinations: {mimir: {url: 'http://b/', burst: 2, headers: {X-Key: hunter2},"
+        " auth: {bearer: hunter3}}}}"
+    )
+    assert main(["config", "show", "--relay", "--config", str(file), "--json"]) == 0
+    said = capsys.readouterr().out
+    rows = {row["key"]: row for row in json.loads(said)}
+    assert rows["relay.destinations.mimir.burst"]["value"] == 2
+    assert rows["relay.destinations.mimir.auth.bearer"]["value"] == "***"
+    assert "hunter" not in said

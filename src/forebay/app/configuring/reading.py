@@ -21,7 +21,17 @@ from forebay.app.settings import Settings
 from forebay.deliver.settings import QueueDeliverySettings
 from forebay.model import Misconfigured, Rejected
 
-__all__ = ["DEFAULT", "Loaded", "Reading", "Row", "build", "load_settings", "read_settings", "rows_of"]
+__all__ = [
+    "DEFAULT",
+    "Loaded",
+    "Reading",
+    "Row",
+    "build",
+    "load_settings",
+    "read_entries",
+    "read_settings",
+    "rows_of",
+]
 
 DEFAULT: Final = "default"
 
@@ -105,42 +115,51 @@ def read_settings(
     faults += some + more
     # A value that another one overrides is checked too: a file is right or wrong by itself.
     settings, origins, more = build(SERVER, (found, original, variables, flags or {}), faults)
-    deliveries, others = _deliveries(file, file_source, environ or {}, origins)
+    entries, others = read_entries(
+        "deliver", DELIVERY, file=file, file_source=file_source, environ=environ or {}, origins=origins
+    )
     if settings is None or others:
         return Reading(loaded=None, faults=more + others)
     assert isinstance(settings, Settings)
+    deliveries = {name: made for name, made in entries.items() if isinstance(made, QueueDeliverySettings)}
     return Reading(loaded=Loaded(settings=settings, origins=origins, deliveries=deliveries), faults=[])
 
 
-def _deliveries(
-    file: Path | None, source: str, environ: Mapping[str, str], origins: dict[str, str]
-) -> tuple[dict[str, QueueDeliverySettings], list[Fault]]:
-    """The section `deliver`, by name, and all that is wrong with it; `origins` get those of its settings."""
-    entries, faults = entries_of_file(file, source, "deliver", DELIVERY) if file is not None else ({}, [])
-    variables, more = entries_of_environment(environ, "deliver", DELIVERY, entries)
+def read_entries(
+    section: str,
+    schema: Schema,
+    *,
+    file: Path | None,
+    file_source: str,
+    environ: Mapping[str, str],
+    origins: dict[str, str],
+) -> tuple[dict[str, msgspec.Struct], list[Fault]]:
+    """A section whose keys are names, and all that is wrong with it; `origins` get those of its settings."""
+    entries, faults = entries_of_file(file, file_source, section, schema) if file is not None else ({}, [])
+    variables, more = entries_of_environment(environ, section, schema, entries)
     faults += more
-    found: dict[str, QueueDeliverySettings] = {}
+    found: dict[str, msgspec.Struct] = {}
     for name in (*entries, *(name for name in variables if name not in entries)):
         given, overriding = entries.get(name, {}), variables.get(name, {})
-        path = f"deliver.{name}"
+        path = f"{section}.{name}"
         bad = [
             msgspec.structs.replace(fault, key=fault.key.removeprefix(f"{path}."))
             for fault in faults
             if fault.key.startswith(f"{path}.")
         ]
         place = f"{file}: {path}" if name in entries else next(iter(overriding.values())).source
-        made, sources, wrong = build(DELIVERY, (given, overriding), bad, source=place)
+        made, sources, wrong = build(schema, (given, overriding), bad, source=place)
         origins.update((f"{path}.{key}", said) for key, said in sources.items())
         near = nearest(name, entries) if name not in entries else None
         faults += [
             msgspec.structs.replace(
                 fault,
                 key=f"{path}.{fault.key}".removesuffix("."),
-                hint=f"did you mean deliver.{near}?" if near else fault.hint,
+                hint=f"did you mean {section}.{near}?" if near else fault.hint,
             )
             for fault in wrong[len(bad) :]
         ]
-        if isinstance(made, QueueDeliverySettings):
+        if made is not None:
             found[name] = made
     return found, faults
 

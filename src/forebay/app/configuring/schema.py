@@ -14,10 +14,11 @@ from msgspec import inspect
 
 from forebay.app.settings import RelayConfig, Settings
 from forebay.deliver.settings import EXAMPLE, QueueDeliverySettings
+from forebay.relay.destinations import DESTINATION_EXAMPLE, RelayDestinationSettings
 
 __all__ = [
-    "DELIVERY", "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "RELAY", "SECTIONS", "SERVER", "SETTINGS", "Kind",
-    "Schema", "Setting", "schema_of", "variable_of",
+    "DELIVERY", "ORIGINAL_VARIABLES", "OTHER_VARIABLES", "RELAY", "RELAY_DESTINATION", "SECTIONS", "SERVER",
+    "SETTINGS", "Kind", "Schema", "Setting", "schema_of", "variable_of",
 ]  # fmt: skip
 
 Kind: TypeAlias = Literal[
@@ -87,10 +88,17 @@ def variable_of(path: str) -> str:
 def _walk(struct: inspect.StructType, prefix: str, defaults: msgspec.Struct) -> Iterator[Setting]:
     for field in struct.fields:
         path, default = f"{prefix}{field.name}", getattr(defaults, field.name)
+        if _has_entries(field.type):
+            continue
         if isinstance(field.type, inspect.StructType):
             yield from _walk(field.type, f"{path}.", default)
         else:
             yield _setting(path, field.type, default, struct.cls)
+
+
+def _has_entries(kind: inspect.Type) -> bool:
+    """Whether a field is a section whose keys are names of the user's choice."""
+    return isinstance(kind, inspect.DictType) and isinstance(kind.value_type, inspect.StructType)
 
 
 def _setting(path: str, kind: inspect.Type, default: Any, owner: type[msgspec.Struct]) -> Setting:
@@ -173,6 +181,8 @@ def schema_of(
 DELIVERY: Final = schema_of(QueueDeliverySettings, example=EXAMPLE)
 """One entry of the section `deliver`."""
 SERVER: Final = schema_of(Settings, entries={"deliver": DELIVERY})
-RELAY: Final = schema_of(RelayConfig)
+RELAY_DESTINATION: Final = schema_of(RelayDestinationSettings, example=DESTINATION_EXAMPLE)
+"""One entry of the section `relay.destinations`."""
+RELAY: Final = schema_of(RelayConfig, entries={"relay.destinations": RELAY_DESTINATION})
 SETTINGS: Final = SERVER.settings
 SECTIONS: Final = SERVER.sections

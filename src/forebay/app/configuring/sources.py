@@ -43,7 +43,9 @@ _KNOWN: Final = frozenset(
     setting.variable for program in (SERVER, RELAY) for setting in program.settings.values()
 )
 """The variables of all programs: one environment may serve several."""
-_OF_ENTRIES: Final = tuple(f"{variable_of(section)}_" for section in SERVER.entries)
+_OF_ENTRIES: Final = tuple(
+    f"{variable_of(section)}_" for program in (SERVER, RELAY) for section in program.entries
+)
 
 
 def from_environment(
@@ -188,11 +190,18 @@ def entries_of_file(
         return {}, []  # `from_file` says so
     if faults or not isinstance(root, yaml.MappingNode):
         return {}, []
-    entries: dict[str, dict[str, Given]] = {}
-    for _, name, node, _ in keys_of(root):
-        if name == section and not _is_null(node):
-            entries, faults = _entries(node, section, schema, str(path))
-    return entries, faults
+    node: yaml.Node | None = root
+    for part in section.split("."):
+        node = _below(node, part)
+    return _entries(node, section, schema, str(path)) if node is not None else ({}, [])
+
+
+def _below(node: yaml.Node | None, wanted: str) -> yaml.Node | None:
+    """What a mapping has under a key; None where that is nothing."""
+    if not isinstance(node, yaml.MappingNode):
+        return None
+    found = [value for _, name, value, _ in keys_of(node) if name == wanted and not _is_null(value)]
+    return found[-1] if found else None
 
 
 def from_node(node: yaml.Node, file: str, schema: Schema) -> tuple[dict[str, Given], list[Fault]]:

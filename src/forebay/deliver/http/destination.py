@@ -72,15 +72,11 @@ class HttpDestination:
         self._sends_id = sends_id
         self._address = settings.address
         self._wall = wall
-        self._fixed = b"".join(b"%s: %s\r\n" % pair for pair in settings.fixed_headers)
         self._keys = settings.signing_keys
-        own = frozenset(name.lower() for name, _ in settings.fixed_headers)
-        ours = SIGNATURE_HEADERS if self._keys or sends_id else frozenset()
-        self._left_out = _OF_CONNECTION | own | ours
-        self._has_agent = b"user-agent" in own
         self._agent = b"User-Agent: forebay\r\n"
         self._last: tuple[tuple[bytes, bytes, Headers], bytes] = ((b"", b"", ()), b"")
         """The start of the last head and what it was made of: clients send the same one again and again."""
+        self.use_headers(settings.fixed_headers)
         tls = client_context(settings.tls) if self._address.is_tls else None
         self._pool = ConnectionPool(settings, tls)
         self._slots = asyncio.Semaphore(settings.concurrency)
@@ -91,6 +87,15 @@ class HttpDestination:
     def name(self) -> str:
         """The address, without secrets."""
         return self._address.name
+
+    def use_headers(self, fixed: Headers) -> None:
+        """Send these headers with all requests that are prepared from now on."""
+        own = frozenset(name.lower() for name, _ in fixed)
+        ours = SIGNATURE_HEADERS if self._keys or self._sends_id else frozenset()
+        self._fixed = b"".join(b"%s: %s\r\n" % pair for pair in fixed)
+        self._left_out = _OF_CONNECTION | own | ours
+        self._has_agent = b"user-agent" in own
+        self._last = ((b"", b"", ()), b"")
 
     def prepare(self, request: Request, *, id: str) -> Prepared:
         """Make the head of a request."""
