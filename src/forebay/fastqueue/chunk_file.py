@@ -10,8 +10,8 @@ from typing import Final
 
 from forebay.disk import File, is_medium_fault
 
-_SECTOR_BYTES: Final = 512
-"""The least that a disk reads, and so the least that it fails to read."""
+_SECTOR_BYTES: Final = 4096
+"""What a system reads of a disk at least, and so the least that can't be read."""
 
 
 class Holes:
@@ -72,20 +72,29 @@ class ChunkFile:
                 break  # the file is shorter than it was
             stop = min(hole.stop, end)
             pieces.append(bytes(stop - at))
-            data, fault = self.read_sound(stop, end - stop)
+            # Bad sectors come in rows, and each failure may take seconds: the next one is tried alone.
+            data, fault = self.read_sound(stop, min(end - stop, _SECTOR_BYTES))
             pieces.append(data)
             at = stop + len(data)
+            if fault is None:
+                data, fault = self.read_sound(at, end - at)
+                pieces.append(data)
+                at += len(data)
         return b"".join(pieces)
 
     def read_sound(self, offset: int, size: int) -> tuple[bytes, OSError | None]:
         """Up to `size` bytes before the first hole; with an error, the byte after them can't be read."""
         hole = self.holes.after(offset)
-        end = offset + size if hole is None else max(offset, min(offset + size, hole.start))
+        end = offset + size if hole is None else min(offset + size, hole.start)
+        if end <= offset:
+            return b"", None
         try:
             return self._file.read_at(offset, end - offset), None
         except OSError as error:
             if not is_medium_fault(error):
                 raise
+            if offset // _SECTOR_BYTES == (end - 1) // _SECTOR_BYTES:
+                return b"", error
             return self._read_sectors(offset, end)
 
     def _read_sectors(self, offset: int, end: int) -> tuple[bytes, OSError | None]:

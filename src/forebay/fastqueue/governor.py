@@ -144,7 +144,7 @@ class GovernorLayout:
                 return Place(chunk, after, sequence + 1) if after < stop else None
         tried: set[int] = set()
         for at in _likely(file, start + 1, stop):
-            if self.leads(file, at, stop, tried, checks=True):
+            if self.leads(file, at, stop, tried, checks=True, to_hole=True):
                 return Place(chunk, at, sequence)
         return None
 
@@ -154,25 +154,25 @@ class GovernorLayout:
     ) -> bool:  # fmt: skip
         """Whether blocks follow each other from here to the end; with `checks` they must be sound.
 
-        With `to_hole` it is enough that they follow each other up to bytes that can't be read.
+        With `to_hole` it is enough that they follow each other up to bytes that can't be read; with `checks`
+        too that takes a block on the way that decompresses.
         """
         tried = set() if tried is None else tried
+        is_likely = not checks
         while at < stop and at not in tried:
             tried.add(at)
             front = file.read_at(at, RECORD_BYTES)
             if file.holes.overlap(at, at + RECORD_BYTES):
-                return to_hole
+                return to_hole and is_likely
             if len(front) < RECORD_BYTES or self.word_fault(word := _WORD.unpack(front)[0]):
                 return False
             after = at + RECORD_BYTES + (word & LENGTH_MASK)
             if after > stop:
                 return False
-            if (
-                checks
-                and word & SNAPPY
-                and expand(file.read_at(at + RECORD_BYTES, word & LENGTH_MASK)) is None
-            ):
-                return False
+            if checks and word & SNAPPY:
+                if expand(file.read_at(at + RECORD_BYTES, word & LENGTH_MASK)) is None:
+                    return False
+                is_likely = True
             at = after
         return at == stop
 
