@@ -1,5 +1,6 @@
 """Settings of the queue do what they say, on a real disk and over restarts."""
 
+import errno
 from pathlib import Path
 from typing import Any, Literal
 
@@ -159,6 +160,30 @@ async def test_metrics_tell_what_is_damaged(tmp_path: Path) -> None:
             await sink.until_all({NAMES[0], NAMES[2]}, 60)
             assert shown(rig, "fastqueue_corruption_total") == 1
     assert NAMES[1] not in sink.accepted
+
+
+async def test_a_disk_that_cant_be_read_is_told_of_until_it_can(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_: object) -> bytes:
+        raise OSError(errno.EMFILE, "Too many open files")
+
+    async with Sink() as sink:
+        sink.mood = "refusing"
+        small: dict[str, Any] = {"inmemory_blocks": 2, "durability": "interval"}
+        async with on_disk(tmp_path, f"http://127.0.0.1:{sink.port}/", **small) as rig:
+            (delivery,) = rig.relay.deliveries
+            with monkeypatch.context() as broken:
+                broken.setattr(delivery.queue._backing, "read", refuse)
+                await rig.push(*NAMES)
+                while not delivery.queue.problems:
+                    await delivery.queue._next_round()
+                (problem,) = rig.relay.problems()
+                assert "doesn't give entries back" in problem
+                assert "Too many open files" in problem
+            sink.mood = "good"
+            await sink.until_all(set(NAMES), 60)
+            assert rig.relay.problems() == []
 
 
 async def test_metrics_tell_what_is_on_disk(tmp_path: Path) -> None:
