@@ -109,6 +109,8 @@ class SimulatedDisk:
         self.chance = random.Random(seed)
         self.capacity = capacity
         self.failing_syncs = 0
+        self.unopenable: set[str] = set()
+        """Names of files that fail to be opened, as those do whose metadata can't be read."""
         self.steps = 0
         self.crash_at: int | None = None
         self.locked = False
@@ -170,6 +172,8 @@ class SimulatedDisk:
             self._change(name, lambda names: names.update({name: inode}))
         elif name not in self._live:
             raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), name)
+        if name in self.unopenable:
+            raise OSError(errno.EIO, os.strerror(errno.EIO), name)
         return _Open(self, self._live[name])
 
     def rename(self, old: str, new: str) -> None:

@@ -39,7 +39,10 @@ def recover_governor(
         for number in numbers:
             name = layout.file_name(number)
             chunk = Chunk(number, name, first=0, start=0, end=0, stop=0)
-            file = ChunkFile(disk.open(name), chunk.holes)
+            opened = quarantine.opened(name)
+            if opened is None:
+                continue
+            file = ChunkFile(opened, chunk.holes)
             seen.append(_Seen(chunk, file, file.size()))
         meta = _read_meta(disk, quarantine)
         return _Recovery(layout, quarantine, seen, meta, configured=chunk_size, progress=progress).run()

@@ -5,6 +5,7 @@ running queue, whose newest blocks it may not see.
 """
 
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Final
 
 import msgspec
@@ -67,9 +68,10 @@ def chunk_bytes(disk: Disk, name: FormatName) -> int:
     total = 0
     for file_name in disk.list():
         if layout.number(file_name) is not None:
-            file = disk.open(file_name)
-            total += file.size()
-            file.close()
+            with suppress(OSError):  # what can't be opened isn't read either
+                file = disk.open(file_name)
+                total += file.size()
+                file.close()
     return total
 
 

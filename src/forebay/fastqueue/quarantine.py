@@ -11,7 +11,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.disk import Disk
+from forebay.disk import Disk, File, is_medium_fault
 from forebay.fastqueue.chunk import Chunk
 from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.record import Damage
@@ -60,6 +60,19 @@ class Quarantine:
             chunk.is_kept = True
         if is_fresh:
             self.tell(msgspec.structs.replace(damage, quarantined=copied))
+
+    def opened(self, name: str) -> File | None:
+        """Open a chunk's file; one that the disk can't even open is set aside, and counts as gone."""
+        try:
+            return self._disk.open(name)
+        except OSError as error:
+            if not is_medium_fault(error):
+                raise
+        if self._changes:
+            # Its name has to be free: the next chunk that is begun may have the same.
+            self._disk.rename(name, f"{name}.damaged")
+        self.tell(Damage(kind="damaged", file=name, reason="the disk can't open it"))
+        return None
 
     def remove(self, chunk: Chunk) -> None:
         """Delete a chunk that is done with, or set it aside; one that is gone is fine."""

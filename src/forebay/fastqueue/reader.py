@@ -9,7 +9,7 @@ from typing import Final
 
 import msgspec
 
-from forebay.disk import Disk
+from forebay.disk import Disk, is_medium_fault
 from forebay.fastqueue.chunk import Chunk, Chunks
 from forebay.fastqueue.chunk_file import ChunkFile
 from forebay.fastqueue.layout import Layout
@@ -162,6 +162,12 @@ class Reader:
             try:
                 self._file = ChunkFile(self._disk.open(chunk.name), chunk.holes)
             except FileNotFoundError:
+                return None
+            except OSError as error:
+                if not is_medium_fault(error):
+                    raise
+                self._give_up(chunk, 0, error)
+                chunk.is_kept = True
                 return None
         return self._file
 

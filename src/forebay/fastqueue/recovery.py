@@ -186,7 +186,10 @@ class _Recovery:
         size = self._layout.head_bytes
         for number in sorted(names):
             chunk = Chunk(number, names[number], first=0, start=size, end=0, stop=0)
-            file = ChunkFile(self._disk.open(names[number]), chunk.holes)
+            opened = self._quarantine.opened(names[number])
+            if opened is None:
+                continue
+            file = ChunkFile(opened, chunk.holes)
             chunk.stop = file.size()
             head = self._layout.read_head(file.read_at(0, size), number)
             seen.append(_Seen(chunk, file, chunk.stop, head))

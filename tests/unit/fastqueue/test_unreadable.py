@@ -123,6 +123,41 @@ def test_a_queue_opens_whatever_part_of_its_folder_can_not_be_read(layout: Forma
 
 
 @each_format
+@pytest.mark.parametrize("which", [0, 1])
+def test_a_chunk_that_can_not_be_opened_is_set_aside_whole(layout: FormatName, which: int) -> None:
+    disk = made(layout)
+    name = chunks_of(disk)[which]
+    content = disk.content(name)
+    disk.unopenable.add(name)
+    found = verify(Folder(disk, layout), lambda _: None)
+    assert (0 < found.blocks < len(BLOCKS), found.is_sound) == (True, False)
+    reports: list[Damage] = []
+    queue = opened(disk, reports, format=layout, chunk_size=CHUNK)
+    assert f"{name}.damaged" in disk.list()
+    disk.unopenable.clear()
+    assert disk.content(f"{name}.damaged") == content
+    rest = drain_in_spite_of_faults(queue)
+    assert rest == (BLOCKS[-len(rest) :] if which == 0 else BLOCKS[: len(rest)])
+    assert reports
+    assert queue.entry_count == 0
+    queue.push([b"goes on"])
+    assert drain(queue) == [b"goes on"]
+
+
+@each_format
+def test_a_chunk_that_can_not_be_opened_any_more_is_stepped_over(layout: FormatName) -> None:
+    disk = made(layout)
+    queue = opened(disk, format=layout, chunk_size=CHUNK)
+    name = chunks_of(disk)[0]
+    disk.unopenable.add(name)
+    rest = drain_in_spite_of_faults(queue)
+    assert rest == BLOCKS[-len(rest) :]
+    assert (queue.entry_count, queue.corruptions) == (0, 1)
+    queue.sync()
+    assert f"{name}.damaged" in disk.list()
+
+
+@each_format
 def test_a_chunk_with_a_bad_sector_is_kept_whole(layout: FormatName) -> None:
     disk = made(layout)
     name = chunks_of(disk)[0]
