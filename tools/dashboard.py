@@ -183,7 +183,12 @@ ROWS: dict[str, list[Panel]] = {
             ("forebay_snapshot_age_seconds", "{{instance}}"),
             ("forebay_snapshot_part_age_seconds", "{{instance}} · {{part}}"),
         ),
-        graph("Stale", "short", ("forebay_snapshot_stale", "{{instance}}")),
+        graph(
+            "Stale",
+            "short",
+            ("forebay_snapshot_stale", "{{instance}}"),
+            ("forebay_snapshot_part_stale", "{{instance}} · {{part}}"),
+        ),
         graph("Refreshes", "cps", (rates("forebay_snapshot_refreshes_total", "status"), "{{status}}")),
         graph(
             "Duration",

@@ -142,6 +142,9 @@ def test_what_another_process_computes_is_shown_with_the_rest(awake: Awake) -> N
         age = number(server, 'forebay_snapshot_part_age_seconds{part="rich"}')
         assert age is not None
         assert age > 100
+        assert number(server, 'forebay_snapshot_part_stale{part="rich"}') == 1
+        assert number(server, 'forebay_snapshot_part_stale{part="counters"}') == 0
+        assert number(server, "forebay_snapshot_stale") == 0
 
 
 async def publish_part(folder: Path) -> None:

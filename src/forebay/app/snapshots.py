@@ -62,6 +62,7 @@ async def following(
     follower = Follower(
         snapshots,
         max_staleness_seconds=section.max_staleness,
+        parts_max={RICH: section.rich_staleness},
         numbers=numbers,
         shown_owner=owner if section.leader_only else None,
         names=settings.metrics.names,
@@ -80,13 +81,18 @@ async def refreshing(
     """Publish what the store counts, together with what Spark computes, again and again."""
     section = settings.metrics.queue_snapshot
     async with open_snapshots(settings, RICH) as parts:
-        rich = Follower(parts, max_staleness_seconds=section.max_staleness)
+        rich = Follower(parts, max_staleness_seconds=section.rich_staleness)
+
+        def is_outdated() -> bool:
+            return rich.document is not None and time() - rich.document.taken_at > section.rich_staleness
 
         async def count() -> Document:
             await rich.look()
-            return merged(
-                SOURCE, await count_queues(store), {} if rich.document is None else {RICH: rich.document}
-            )
+            counted = await count_queues(store)
+            if rich.document is None or rich.meta is None:
+                return merged(SOURCE, counted, {})
+            seconds = rich.meta.aggregation_duration_ms / 1000
+            return merged(SOURCE, counted, {RICH: rich.document}, {RICH: seconds})
 
         refresher = Refresher(
             snapshots,
@@ -97,6 +103,7 @@ async def refreshing(
             term_seconds=section.lock_ttl,
             seconds_max=section.max_staleness,
             numbers=numbers,
+            is_outdated=is_outdated,
         )
         task = asyncio.create_task(refresher.run(), name="forebay-snapshot-refresher")
         try:

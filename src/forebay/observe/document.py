@@ -20,6 +20,8 @@ from forebay.observe.metric_table import TABLE
 
 __all__ = [
     "OTHER",
+    "PART_AGE",
+    "PART_SECONDS",
     "SERIES_MAX",
     "Document",
     "Family",
@@ -35,6 +37,8 @@ Kind = Literal["gauge", "counter", "age", "untyped"]
 """`age`: a gauge whose numbers are times, in seconds since 1970, and which shows how long ago they were.
 `untyped`: a name of another system, whose ending says another type than its numbers have."""
 
+PART_AGE: Final = "forebay_snapshot_part_age_seconds"
+PART_SECONDS: Final = "forebay_snapshot_part_aggregation_seconds"
 SERIES_MAX: Final = 10_000
 OTHER: Final = "other"
 _NAME: Final = re.compile(r"[a-zA-Z_:][a-zA-Z0-9_:]*")
@@ -109,11 +113,18 @@ def snapshot_family(
     return family(row.family_name, row.kind, row.help, row.labels, series, series_max=series_max)
 
 
-def merged(name: str, document: Document, parts: Mapping[str, Document]) -> Document:
-    """One document with the families of all parts, and how old each part is; a name belongs to its first."""
+def merged(
+    name: str, document: Document, parts: Mapping[str, Document], seconds: Mapping[str, float] | None = None
+) -> Document:
+    """One document with the families of all parts, and how old each part is; a name belongs to its first.
+
+    `seconds` says how long it took to make a part.
+    """
     taken = {name: document.taken_at, **{part: found.taken_at for part, found in parts.items()}}
-    ages = snapshot_family("forebay_snapshot_part_age_seconds", [((part,), at) for part, at in taken.items()])
-    families = {each.name: each for each in (*document.families, ages)}
+    health = [snapshot_family(PART_AGE, [((part,), at) for part, at in taken.items()])]
+    if seconds:
+        health.append(snapshot_family(PART_SECONDS, [((part,), took) for part, took in seconds.items()]))
+    families = {each.name: each for each in (*document.families, *health)}
     for found in parts.values():
         for each in found.families:
             families.setdefault(each.name, each)

@@ -9,11 +9,19 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable, Collection
+from collections import Counter
+from collections.abc import Callable, Collection, Mapping
 from typing import Final
 
 from forebay.model import ForebayError, redact
-from forebay.observe.document import Document, Family, decode_document, snapshot_family
+from forebay.observe.document import (
+    PART_AGE,
+    PART_SECONDS,
+    Document,
+    Family,
+    decode_document,
+    snapshot_family,
+)
 from forebay.observe.exposition import Exposition, render
 from forebay.observe.history import History
 from forebay.observe.refresher import RefreshNumbers
@@ -31,6 +39,7 @@ _STATUSES: Final = ("ok", "error", "waiting")
 class Follower:
     """The snapshot at hand.
 
+    `parts_max` says how old single parts may be, in seconds; `max_staleness_seconds` is for the others.
     `numbers` are those of the refresher beside it; `names` says under whose names series are shown. With
     `shown_owner` the series of other owners' snapshots aren't shown.
     """
@@ -40,6 +49,7 @@ class Follower:
         store: SnapshotStore,
         *,
         max_staleness_seconds: float,
+        parts_max: Mapping[str, float] | None = None,
         numbers: RefreshNumbers | None = None,
         shown_owner: str | None = None,
         names: Collection[str] = ("forebay",),
@@ -47,6 +57,7 @@ class Follower:
     ) -> None:
         self._store = store
         self._max_staleness = max_staleness_seconds
+        self._parts_max = dict(parts_max or {})
         self._numbers = numbers or RefreshNumbers()
         self._shown_owner = shown_owner
         self._names = frozenset(names)
@@ -122,13 +133,33 @@ class Follower:
         own = [*self._freshness(), *self._refreshes()] if "forebay" in self._names else []
         return [*own, *self._convoys_health()] if "convoy" in self._names else own
 
+    def _shown_parts(self, name: str) -> Mapping[str, float]:
+        """A number of each part of the snapshot, where its series are shown."""
+        return {} if self.shown_document is None else parts_of(self.shown_document, name)
+
+    def _stale_parts(self, document: Document) -> Family:
+        now, ages = self._wall(), parts_of(document, PART_AGE)
+        limits = {part: self._parts_max.get(part, self._max_staleness) for part in ages}
+        found = [((part,), float(now - at > limits[part])) for part, at in ages.items()]
+        return snapshot_family("forebay_snapshot_part_stale", found)
+
     def _convoys_health(self) -> list[Family]:
         numbers, prefix = self._numbers, "convoy_queue_metrics"
-        counts = [((status,), float(numbers.refreshes[status])) for status in _STATUSES]
+        refreshes = numbers.refreshes + Counter(error=numbers.outdated)
+        refreshes["ok"] -= numbers.outdated
+        counts = [((status,), float(refreshes[status])) for status in _STATUSES]
+        age, made_at = self.age_seconds, numbers.last_success_at
+        seconds, oldest = numbers.seconds, min(self._shown_parts(PART_AGE).values(), default=None)
+        if age is not None and oldest is not None:
+            age = max(age, self._wall() - oldest)
+        if made_at is not None and oldest is not None:
+            made_at = min(made_at, oldest)
         times = {
-            f"{prefix}_snapshot_age_seconds": self.age_seconds,
-            f"{prefix}_refresh_duration_seconds": numbers.seconds,
-            f"{prefix}_snapshot_last_success_timestamp_seconds": numbers.last_success_at,
+            f"{prefix}_snapshot_age_seconds": age,
+            f"{prefix}_refresh_duration_seconds": max(
+                seconds, *self._shown_parts(PART_SECONDS).values(), 0.0
+            ),
+            f"{prefix}_snapshot_last_success_timestamp_seconds": made_at,
         }
         return [
             snapshot_family(f"{prefix}_refresh_total", counts),
@@ -159,7 +190,14 @@ class Follower:
         return [
             *found,
             snapshot_family("forebay_snapshot_age_seconds", [((), age)]),
+            self._stale_parts(self.document),
             snapshot_family("forebay_snapshot_series", [((), meta.rows_total)]),
             snapshot_family("forebay_snapshot_aggregation_seconds", [((), seconds)]),
             snapshot_family("forebay_snapshot_folded_series", folded),
         ]
+
+
+def parts_of(document: Document, name: str) -> Mapping[str, float]:
+    """A number of each part of a document; none where it isn't merged of parts."""
+    families = [each for each in document.families if each.name == name]
+    return {labels[0]: number for each in families for labels, number in each.series}

@@ -179,6 +179,8 @@ _SNAPSHOT: Final = Section(
         _gauge("forebay_snapshot_stale", "1 while the snapshot is older than max_staleness, or there is none."),
         _gauge("forebay_snapshot_age_seconds", "Age of the snapshot."),
         _age("forebay_snapshot_part_age_seconds", "Age of a part of the snapshot.", "part"),
+        _gauge("forebay_snapshot_part_stale", "1 while a part of the snapshot is older than it may be: rich, by max_staleness and rich_interval together.", "part"),
+        _gauge("forebay_snapshot_part_aggregation_seconds", "Time it took to make a part that is computed apart.", "part"),
         _gauge("forebay_snapshot_series", "Series in the snapshot."),
         _gauge("forebay_snapshot_aggregation_seconds", "Time it took to make the snapshot."),
         _gauge("forebay_snapshot_folded_series", "Series beyond the cap of a family, counted in `other`.", "family"),
@@ -341,10 +343,10 @@ _CONVOY: Final = Section(
         _untyped("convoy_event_delivery_queue_total", "Deliveries by status.", *_DELIVERY),
         _age("convoy_event_delivery_queue_backlog_seconds", "How long the oldest waiting delivery has waited.", "project", "endpoint", "source"),
         _untyped("convoy_event_delivery_attempts_total", "Attempts by outcome and HTTP status.", "project", "endpoint", "status", "http_status_code"),
-        _gauge("convoy_queue_metrics_snapshot_age_seconds", "Age of the snapshot."),
-        _gauge("convoy_queue_metrics_refresh_duration_seconds", "Duration of this server's last refresh."),
-        _counter("convoy_queue_metrics_refresh_total", "Refreshes by this server.", "status"),
-        _gauge("convoy_queue_metrics_snapshot_last_success_timestamp_seconds", "When this server last published a snapshot, in seconds since 1970."),
+        _gauge("convoy_queue_metrics_snapshot_age_seconds", "Age of the oldest part of the snapshot."),
+        _gauge("convoy_queue_metrics_refresh_duration_seconds", "Duration of this server's last refresh, or of Spark's, whichever took longer."),
+        _counter("convoy_queue_metrics_refresh_total", "Refreshes by this server; one that had to repeat an old part is an error.", "status"),
+        _gauge("convoy_queue_metrics_snapshot_last_success_timestamp_seconds", "When the oldest part was made that this server last published, in seconds since 1970."),
     ),
 )
 

@@ -40,10 +40,15 @@ class RefreshNumbers:
         self.last_success_at: float | None = None
         self.last_failure_at: float | None = None
         self.error = ""
+        self.outdated = 0
+        """Those of `ok` that had to repeat a part which is older than it may be."""
 
 
 class Refresher:
-    """Publishes what `make` counts, within `seconds_max`. `run` ends when it is cancelled: others' turn."""
+    """Publishes what `make` counts, within `seconds_max`. `run` ends when it is cancelled: others' turn.
+
+    `is_outdated` tells if the last document repeats a part which is older than it may be.
+    """
 
     def __init__(
         self,
@@ -56,6 +61,7 @@ class Refresher:
         term_seconds: float,
         seconds_max: float = math.inf,
         numbers: RefreshNumbers | None = None,
+        is_outdated: Callable[[], bool] = lambda: False,
         chance: Callable[[], float] = random.random,
         wall: Callable[[], float] = time.time,
     ) -> None:
@@ -66,6 +72,7 @@ class Refresher:
         self._interval = interval_seconds
         self._term_seconds = term_seconds
         self._seconds_max = seconds_max
+        self._is_outdated = is_outdated
         self._chance = chance
         self._wall = wall
         self._term: Term | None = None
@@ -127,6 +134,7 @@ class Refresher:
         if self.numbers.error:
             logger.info("snapshots are published again")
         self.numbers.refreshes["ok"] += 1
+        self.numbers.outdated += self._is_outdated()
         self.numbers.seconds, self.numbers.error = seconds, ""
         self.numbers.last_success_at = self._wall()
 

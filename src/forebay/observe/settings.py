@@ -47,6 +47,11 @@ class SnapshotSettings(msgspec.Struct, frozen=True, kw_only=True):
     leader_only: bool = False
     """Show the series of queues only where they were counted, so that sums over servers count once."""
 
+    @property
+    def rich_staleness(self) -> float:
+        """How old the part of Spark may get before it is marked as stale: it is made again less often."""
+        return self.rich_interval + self.max_staleness
+
     def __post_init__(self) -> None:
         """Refuse what would always be stale."""
         if self.max_staleness <= self.refresh_interval:

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from forebay.model import Unavailable
-from forebay.observe.document import Document, family
+from forebay.observe.document import Document, family, merged
 from forebay.observe.file_snapshots import FileSnapshots
 from forebay.observe.follower import Follower
 from forebay.observe.refresher import Refresher
@@ -45,8 +45,8 @@ class World:
             **options,
         )
 
-    def follower(self) -> Follower:
-        return Follower(self.store, max_staleness_seconds=60, wall=lambda: self.now)
+    def follower(self, **options: Any) -> Follower:
+        return Follower(self.store, max_staleness_seconds=60, wall=lambda: self.now, **options)
 
 
 @pytest.fixture
@@ -180,3 +180,47 @@ async def test_what_can_not_be_read_leaves_what_is_at_hand(world: World, tmp_pat
     assert follower.problem is not None
     assert "names no version" in follower.problem
     assert lines(follower)["x"] == "1"
+
+
+def with_rich(world: World, rich_at: float) -> Document:
+    """A document with a part of Spark, which was made then."""
+    events = [family("forebay_events", "gauge", "E.", (), [((), 7)])]
+    rich = Document(taken_at=rich_at, families=events)
+    return merged("counters", Document(taken_at=world.now, families=[]), {"rich": rich}, {"rich": 8.0})
+
+
+async def test_a_part_that_is_no_longer_made_is_stale_while_the_rest_is_fresh(world: World) -> None:
+    async def make() -> Document:
+        return with_rich(world, START)
+
+    refresher, follower = world.refresher(make=make), world.follower(parts_max={"rich": 75})
+    for seconds, stale in ((75, "0"), (1, "1")):
+        world.now += seconds
+        await refresher.refresh()
+        await follower.look()
+        found = lines(follower)
+        assert found['forebay_snapshot_part_stale{part="rich"}'] == stale
+        assert found['forebay_snapshot_part_stale{part="counters"}'] == "0"
+        assert found["forebay_snapshot_stale"] == "0"
+        assert found['forebay_snapshot_part_aggregation_seconds{part="rich"}'] == "8"
+
+
+async def test_convoys_health_is_that_of_the_oldest_part(world: World) -> None:
+    world.now += 100
+
+    async def make() -> Document:
+        return with_rich(world, START)
+
+    refresher = world.refresher(make=make, is_outdated=lambda: world.now > START + 100)
+    follower = world.follower(names=["convoy"], numbers=refresher.numbers)
+    await refresher.refresh()
+    world.now += 1
+    await refresher.refresh()
+    await follower.look()
+    found = lines(follower)
+    prefix = "convoy_queue_metrics"
+    assert found[f"{prefix}_snapshot_age_seconds"] == "101"
+    assert found[f"{prefix}_refresh_duration_seconds"] == "8"
+    assert float(found[f"{prefix}_snapshot_last_success_timestamp_seconds"]) == START
+    assert found[f'{prefix}_refresh_total{{status="ok"}}'] == "1"
+    assert found[f'{prefix}_refresh_total{{status="error"}}'] == "1"

@@ -46,7 +46,7 @@ MASTER: Final = "local[2,2]"
 """Two slices at once: the rest of the machine is for the queues themselves."""
 SAY_SECONDS: Final = 10.0
 FIRST_SECONDS: Final = 86_400.0
-"""How long a round may take: the first one reads all that the log keeps."""
+"""How long the first round may take, which reads all that the log keeps."""
 _AGAIN_SECONDS: Final = 1.0
 _STOP_SECONDS: Final = 5.0
 
@@ -101,7 +101,7 @@ async def _publish(settings: Settings, job: "FoldJob", ending: threading.Event, 
     sayer = _Sayer(numbers)
 
     async def fold() -> Document:
-        return (await asyncio.to_thread(_next_round, job, sayer, ending)).document
+        return (await asyncio.to_thread(_next_round, job, sayer, ending, section.rich_staleness)).document
 
     async with AsyncExitStack() as stack:
         snapshots = await stack.enter_async_context(open_snapshots(settings, RICH))
@@ -123,9 +123,13 @@ async def _publish(settings: Settings, job: "FoldJob", ending: threading.Event, 
         await asyncio.to_thread(ending.wait)
 
 
-def _next_round(job: "FoldJob", sayer: "_Sayer", ending: threading.Event) -> "Round":
+def _next_round(job: "FoldJob", sayer: "_Sayer", ending: threading.Event, seconds: float) -> "Round":
+    """The next round; Unavailable where it takes longer than `seconds`, and isn't the first.
+
+    One that is late goes on, and is there for whoever asks next.
+    """
     job.start()
-    found = job.after(sayer.number, FIRST_SECONDS, ending.is_set)
+    found = job.after(sayer.number, FIRST_SECONDS if sayer.number < 0 else seconds, ending.is_set)
     sayer(found)
     return found
 
