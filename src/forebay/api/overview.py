@@ -28,7 +28,9 @@ from forebay.observe.queue_views import (
     PartProblem,
     QueueView,
     View,
+    folded_problems,
     ledger_view,
+    omitted_groups,
     queue_views,
 )
 from forebay.store.store import LogStore
@@ -70,7 +72,7 @@ class Overview(View, frozen=True, kw_only=True):
     queues: Sequence[QueueView] | None
     """None in an event where they are those of the event before."""
     queues_omitted: int
-    """Groups beyond the first 1,000."""
+    """Groups beyond the first 1,000, those included that the snapshot counts together."""
     ledger: LedgerView | None
     running: Sequence[RunningForm]
     """Longest first, up to 1,000."""
@@ -168,7 +170,7 @@ class OverviewSource:
             raise Unavailable(text, hint="ask /v1/overview now and then", retry_after_seconds=30.0)
 
     async def _make(self) -> Overview:
-        context, parts = self._context, Parts()
+        context, parts, omitted = self._context, Parts(), 0
         snapshot, store = context.snapshot, context.opened
         # Read before the document: whoever has this version may only have an older one, and gets it again.
         counted = 0 if snapshot is None else snapshot.version
@@ -177,6 +179,8 @@ class OverviewSource:
             parts.missing("queues", "nothing has been counted yet")
         else:
             await self._view(snapshot, document)
+            omitted = omitted_groups(document)
+            parts.problems += folded_problems(document)
             if snapshot.problem is not None:
                 parts.missing("queues", f"no newer snapshot can be read: {snapshot.problem}")
         why_away = why_log_away(context)
@@ -198,7 +202,7 @@ class OverviewSource:
             snapshot=counted,
             server=version("forebay"),
             queues=self._views[:QUEUES_MAX],
-            queues_omitted=max(0, len(self._views) - QUEUES_MAX),
+            queues_omitted=max(0, len(self._views) - QUEUES_MAX) + omitted,
             ledger=self._ledger,
             running=[running_form(piece) for piece in running],
             spool=_spool(context),

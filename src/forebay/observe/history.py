@@ -13,7 +13,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
-from forebay.observe.document import Document
+from forebay.observe.document import OTHER, Document, Family
 
 __all__ = ["POINTS_MAX", "QUEUES_MAX", "STEP_SECONDS", "GroupKey", "History", "Plot", "Rates", "numbers_of"]
 
@@ -102,12 +102,23 @@ class History:
 def numbers_of(
     document: Document, names: Collection[str] | None = None
 ) -> Mapping[str, Mapping[tuple[str, ...], float]]:
-    """The numbers of a document by family and labels; of these families, or all."""
+    """The numbers of a document by family and labels; of these families, or all.
+
+    What is counted in `other` is nobody's own, and left out.
+    """
     return {
-        family.name: dict(family.series)
+        family.name: own_series(family)
         for family in document.families
         if names is None or family.name in names
     }
+
+
+def own_series(family: Family) -> dict[tuple[str, ...], float]:
+    """The series of a family, without the one in which it counts what is beyond its cap."""
+    found = dict(family.series)
+    if family.folded:
+        found.pop((OTHER,) * len(family.labels), None)
+    return found
 
 
 def _with_point(points: tuple[_Point, ...], point: _Point) -> tuple[_Point, ...]:

@@ -1,21 +1,33 @@
-"""The families of queues: the store counts them without looking at messages."""
+"""The families of queues: the store counts them without looking at messages.
+
+Invariant: beyond the cap, all families keep the same groups and the same flows, so that their numbers can be
+put side by side: groups whose books are off, then those in which most is ready. The others are counted in
+`other`, where differences add up whichever way they go.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
+from heapq import nsmallest
 from operator import itemgetter
-from typing import Final, Generic, NamedTuple, TypeVar
+from typing import Final, Generic, NamedTuple, TypeAlias, TypeVar
+
+import msgspec
 
 from forebay.log.values import GroupStats, QueueStats, Stats
-from forebay.observe.document import SERIES_MAX, Family, snapshot_family
+from forebay.observe.document import OTHER, SERIES_MAX, Family, snapshot_family
+from forebay.observe.metric_table import TABLE
 from forebay.store.hysteresis import Mode
 from forebay.store.values import FlowStat, FlowStats, GroupState
 
 __all__ = ["queue_families", "ready"]
 
 T = TypeVar("T")
+_Key: TypeAlias = tuple[str, ...]
+"""The values of labels."""
 
 _SECOND: Final = 1_000_000
+_DIFFERENCE: Final = "forebay_queue_difference"
 
 
 class _Column(NamedTuple, Generic[T]):
@@ -44,7 +56,7 @@ _BOOKS: Final[tuple[_Column[GroupStats], ...]] = (
     _Column("forebay_queue_done_total", lambda s: s.done),
     _Column("forebay_queue_expired_total", lambda s: s.expired),
     _Column("forebay_queue_purged_total", lambda s: s.purged),
-    _Column("forebay_queue_difference", lambda s: s.difference),
+    _Column(_DIFFERENCE, lambda s: s.difference),
 )
 
 _SETTINGS: Final[tuple[_Column[QueueStats], ...]] = (
@@ -89,22 +101,57 @@ def queue_families(stats: Stats, flows: FlowStats, *, series_max: int = SERIES_M
         ((flow.queue, flow.group, flow.flow.name, flow.flow.type, flow.flow.action), flow)
         for flow in flows.flows
     )
+    groups = _kept_groups(books, series_max)
+    queues = None if groups is None else {key[:1] for key in groups}
     return [
-        *_families(_BOOKS, books, series_max),
-        *_families(_SETTINGS, settings, series_max),
-        *_families(_TIERS, tiers, series_max),
-        *_families(_WAITING, waiting, series_max),
-        *_families(_FLOWS, named, series_max),
+        *_families(_BOOKS, books, groups),
+        *_families(_SETTINGS, settings, queues),
+        *_families(_TIERS, tiers, groups),
+        *_families(_WAITING, waiting, groups),
+        *_families(_FLOWS, named, _kept_flows(named, groups, series_max)),
     ]
 
 
-def _sorted(rows: Iterable[tuple[tuple[str, ...], T]]) -> list[tuple[tuple[str, ...], T]]:
+def _sorted(rows: Iterable[tuple[_Key, T]]) -> list[tuple[_Key, T]]:
     return sorted(rows, key=itemgetter(0))
 
 
+def _kept_groups(books: Sequence[tuple[_Key, GroupStats]], series_max: int) -> Collection[_Key] | None:
+    """The groups that have series of their own; None for all."""
+    if len(books) <= series_max:
+        return None
+    worst = nsmallest(
+        series_max - 1, books, key=lambda row: (-abs(row[1].difference), -ready(row[1]), row[0])
+    )
+    return {key for key, _ in worst} - {(OTHER, OTHER)}
+
+
+def _kept_flows(
+    named: Sequence[tuple[_Key, FlowStat]], groups: Collection[_Key] | None, series_max: int
+) -> Collection[_Key] | None:
+    """Likewise the flows, all of them of groups that are kept."""
+    if groups is None and len(named) <= series_max:
+        return None
+    known = [row for row in named if groups is None or row[0][:2] in groups]
+    most = nsmallest(series_max - 1, known, key=lambda row: (-row[1].warm - row[1].cold, row[0]))
+    return {key for key, _ in most} - {(OTHER,) * 5}
+
+
 def _families(
-    columns: Iterable[_Column[T]], rows: Sequence[tuple[tuple[str, ...], T]], series_max: int
+    columns: Iterable[_Column[T]], rows: Sequence[tuple[_Key, T]], kept: Collection[_Key] | None
 ) -> Iterator[Family]:
-    for name, number in columns:
-        series = [(key, float(value)) for key, row in rows if (value := number(row)) is not None]
-        yield snapshot_family(name, series, series_max=series_max)
+    for column in columns:
+        series = [(key, float(value)) for key, row in rows if (value := column.number(row)) is not None]
+        yield snapshot_family(column.name, series) if kept is None else _folded(column.name, series, kept)
+
+
+def _folded(name: str, series: Iterable[tuple[_Key, float]], kept: Collection[_Key]) -> Family:
+    """A family in which those that aren't kept are one series."""
+    size, folded, found = len(TABLE[name].labels), set[_Key](), list[tuple[_Key, float]]()
+    for key, number in series:
+        if key in kept:
+            found.append((key, number))
+        else:
+            folded.add(key)
+            found.append(((OTHER,) * size, abs(number) if name == _DIFFERENCE else number))
+    return msgspec.structs.replace(snapshot_family(name, found), folded=len(folded))

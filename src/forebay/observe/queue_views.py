@@ -20,8 +20,8 @@ from forebay.wire.forms import Micros
 
 __all__ = [
     "UNKNOWN_PLUGIN", "ColdQueue", "DetailedQueues", "FlowView", "LedgerView", "PartProblem", "QueueView",
-    "RunningTask", "RunningTasks", "WarmQueue", "action_plugins", "detailed_queues", "ledger_view",
-    "queue_views", "running_tasks",
+    "RunningTask", "RunningTasks", "WarmQueue", "action_plugins", "detailed_queues", "folded_problems",
+    "ledger_view", "omitted_groups", "queue_views", "running_tasks",
 ]  # fmt: skip
 
 UNKNOWN_PLUGIN: Final = "unknown"
@@ -207,13 +207,14 @@ def detailed_queues(
         if count
     ]
     at = None if document is None else time_of(document.taken_at)
+    folded = [] if document is None else folded_problems(document)
     return DetailedQueues(
         warm_queues=warm,
         cold_queues=cold,
         timestamp=datetime.fromtimestamp(now, UTC),
         data_timestamp=at,
         stale=stale,
-        problems=problems,
+        problems=[*problems, *folded],
     )
 
 
@@ -279,8 +280,8 @@ def queue_views(document: Document, plugins: Mapping[str, str], history: History
             delayed=numbers.count("forebay_queue_delayed", key),
             dead=numbers.count("forebay_queue_dead", key),
             spooled=numbers.count("forebay_queue_spooled", key),
-            warm=sum(flow.warm for flow in its_flows),
-            cold=sum(flow.cold for flow in its_flows),
+            warm=numbers.warm(key, its_flows),
+            cold=numbers.count("forebay_queue_cold", key),
             held=numbers.count("forebay_queue_warm", key),
             held_max=numbers.count("forebay_queue_warm_limit", key),
             accepted=numbers.count("forebay_queue_accepted", key),
@@ -296,9 +297,28 @@ def queue_views(document: Document, plugins: Mapping[str, str], history: History
     return found
 
 
+def folded_problems(document: Document) -> list[PartProblem]:
+    """What has no row of its own, since there is more of it than a snapshot has series."""
+    folded = {family.name: family.folded for family in document.families}
+    found = {
+        "groups": ("other queues", folded.get("forebay_queue_accepted", 0)),
+        "flows": ("other flows", folded.get("forebay_flow_warm", 0)),
+    }
+    return [
+        PartProblem(part=part, reason=f"{count:,} {what} in which least waits are counted together")
+        for what, (part, count) in found.items()
+        if count
+    ]
+
+
+def omitted_groups(document: Document) -> int:
+    """Groups that have no row, since the snapshot counts them together."""
+    return next((each.folded for each in document.families if each.name == "forebay_queue_accepted"), 0)
+
+
 def ledger_view(document: Document) -> LedgerView:
     """Whether what was accepted is all accounted for."""
-    numbers = numbers_of(document)
+    numbers = {family.name: dict(family.series) for family in document.families}  # with `other`: sums
     off = [
         Difference(queue=labels[0], group=labels[1], difference=int(number))
         for labels, number in numbers.get("forebay_queue_difference", _NO_NUMBERS).items()
@@ -318,6 +338,7 @@ class _Numbers:
 
     def __init__(self, document: Document) -> None:
         self._families = numbers_of(document)
+        self._has_all_flows = not any(f.folded for f in document.families if f.name == "forebay_flow_warm")
 
     def all(self, name: str) -> Mapping[tuple[str, ...], float]:
         return self._families.get(name, _NO_NUMBERS)
@@ -334,6 +355,12 @@ class _Numbers:
         if not any(self.get(f"forebay_queue_{name}", key) for name in ("ready", "leased", "warm")):
             return "idle"  # a queue that nobody has asked for is cold by its books, which alarms for nothing
         return "cold" if self.get("forebay_queue_is_cold", key) else "warm"
+
+    def warm(self, key: tuple[str, ...], flows: Sequence[FlowView]) -> int:
+        """What of a group waits in the warm tier: the rest of it, where some of its flows have no numbers."""
+        if not self._has_all_flows:
+            return max(0, self.count("forebay_queue_ready", key) - self.count("forebay_queue_cold", key))
+        return sum(flow.warm for flow in flows)
 
     def flows(self) -> Mapping[tuple[str, ...], Sequence[FlowView]]:
         found: dict[tuple[str, ...], list[FlowView]] = {}

@@ -13,11 +13,11 @@ from forebay.api.context import Context
 from forebay.api.overview import LISTENERS_MAX
 from forebay.log.memory import MemoryLog
 from forebay.model import Unavailable
-from forebay.observe.document import Document, encode_document
+from forebay.observe.document import SERIES_MAX, Document, encode_document
 from forebay.observe.file_snapshots import FileSnapshots
 from forebay.observe.follower import Follower
 from forebay.observe.queue_families import queue_families
-from forebay.observe.snapshot_store import meta_of
+from forebay.observe.snapshot_store import SnapshotStore, meta_of
 from forebay.store.store import LogStore
 from forebay.store.values import Running
 
@@ -35,6 +35,20 @@ class Counting(LogStore):
         return await super().running(limit)
 
 
+async def counted(
+    context: Context, store: LogStore, snapshots: SnapshotStore, series_max: int = SERIES_MAX
+) -> None:
+    """Count the queues, and have the context follow."""
+    families = queue_families(await store.ledger(), await store.flow_stats(), series_max=series_max)
+    data = encode_document(Document(taken_at=time(), families=families))
+    term = await snapshots.begin_term("test", 60)
+    assert term is not None
+    meta = meta_of(term, data, source="test", generated_at=time(), seconds=0, rows=1)
+    await snapshots.publish(term, data, meta)
+    assert context.snapshot is not None
+    await context.snapshot.look()
+
+
 @pytest.fixture
 async def context(tmp_path: Any) -> Any:
     """Give a context with a store that has one queue, which was counted."""
@@ -43,14 +57,8 @@ async def context(tmp_path: Any) -> Any:
         await store.create_queue("orders")
         await store.put_task("orders", b"1", b"2")
         snapshots = FileSnapshots(tmp_path)
-        term = await snapshots.begin_term("test", 60)
-        assert term is not None
-        families = queue_families(await store.ledger(), await store.flow_stats())
-        data = encode_document(Document(taken_at=time(), families=families))
-        meta = meta_of(term, data, source="test", generated_at=time(), seconds=0, rows=1)
-        await snapshots.publish(term, data, meta)
         context.snapshot = Follower(snapshots, max_staleness_seconds=3_600)
-        await context.snapshot.look()
+        await counted(context, store, snapshots)
         context.opened = store
         yield context
 
@@ -101,3 +109,15 @@ async def test_listeners_are_bounded_also_when_all_come_at_once(context: Context
     for stream in streams:
         await stream.aclose()
     assert context.overview.listeners == 0
+
+
+async def test_groups_beyond_the_cap_are_told_as_omitted(context: Context, tmp_path: Any) -> None:
+    store = context.opened
+    assert isinstance(store, LogStore)
+    for number in range(3):
+        await store.create_queue(f"q{number}")
+    await counted(context, store, FileSnapshots(tmp_path), series_max=2)
+    found = await context.overview.overview()
+    assert [(queue.queue, queue.ready) for queue in found.queues or ()] == [("orders", 2)]
+    assert found.queues_omitted == 3
+    assert [problem.part for problem in found.problems] == ["other queues"]

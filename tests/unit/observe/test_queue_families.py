@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import msgspec
+
 from forebay.log.memory import MemoryLog
 from forebay.model import ManualClock, Message
+from forebay.observe.document import OTHER, Family
 from forebay.observe.queue_families import queue_families
 from forebay.store.store import LogStore
 
@@ -50,3 +53,64 @@ async def test_an_empty_queue_has_no_age() -> None:
         found = await shown(store)
         assert found["forebay_queue_ready"] == {("orders", "workers"): 0}
         assert found["forebay_queue_oldest_age_seconds"] == {}
+
+
+CAP = 4
+
+
+async def many_queues(store: LogStore) -> list[Family]:
+    """Six queues, of which the second has most ready and the third most out, beyond a cap of four series."""
+    for number, count in enumerate((1, 9, 6, 3, 2, 0)):
+        await store.create_queue(f"q{number}")
+        if count:
+            await store.put_task(f"q{number}", *[b"x"] * count)
+    await store.get_task("q2", 5)
+    return queue_families(await store.ledger(), await store.flow_stats(), series_max=CAP)
+
+
+async def test_beyond_the_cap_all_families_keep_the_same_groups() -> None:
+    async with LogStore(MemoryLog()) as store:
+        families = {each.name: each for each in await many_queues(store)}
+        kept = {("q1", "workers"), ("q3", "workers"), ("q4", "workers"), (OTHER, OTHER)}
+        for name in ("ready", "leased", "accepted", "difference", "warm", "is_cold"):
+            found = families[f"forebay_queue_{name}"]
+            assert {labels for labels, _ in found.series} == kept, name
+            assert found.folded == 3, name
+        assert dict(families["forebay_queue_leased"].series)[OTHER, OTHER] == 5
+        assert dict(families["forebay_queue_accepted"].series)[OTHER, OTHER] == 1 + 6 + 0
+        assert {labels[0] for labels, _ in families["forebay_flow_warm"].series} == {"q1", "q3", "q4", OTHER}
+
+
+async def test_beyond_the_cap_differences_of_both_signs_do_not_cancel() -> None:
+    async with LogStore(MemoryLog()) as store:
+        await many_queues(store)
+        books, flows = await store.ledger(), await store.flow_stats()
+        off = {"q0": 5, "q1": -5, "q2": 4, "q3": 3, "q4": -3}
+        queues = [
+            msgspec.structs.replace(
+                queue,
+                groups=[
+                    msgspec.structs.replace(group, accepted=group.accepted + off.get(queue.queue.name, 0))
+                    for group in queue.groups
+                ],
+            )
+            for queue in books.queues
+        ]
+        families = queue_families(msgspec.structs.replace(books, queues=queues), flows, series_max=CAP)
+        (found,) = [each for each in families if each.name == "forebay_queue_difference"]
+        assert dict(found.series) == {
+            ("q0", "workers"): 5, ("q1", "workers"): -5, ("q2", "workers"): 4, (OTHER, OTHER): 6,
+        }  # fmt: skip
+
+
+async def test_beyond_the_cap_flows_that_wait_most_are_kept_in_all_families() -> None:
+    async with LogStore(MemoryLog()) as store:
+        await store.create_queue("orders")
+        for number, count in enumerate((1, 4, 3, 2, 5)):
+            await store.put_task("orders", *[Message(b"x", headers={"flow": f"f{number}"})] * count)
+        await store.get_task("orders", 1)
+        families = queue_families(await store.ledger(), await store.flow_stats(), series_max=3)
+        for family in families:
+            if family.name.startswith("forebay_flow_") and "oldest" not in family.name:
+                assert [labels[2] for labels, _ in family.series] == ["f1", "f4", OTHER], family.name
+                assert family.folded == 3

@@ -16,6 +16,7 @@ from forebay.observe.queue_views import (
     action_plugins,
     detailed_queues,
     ledger_view,
+    omitted_groups,
     queue_views,
     running_tasks,
 )
@@ -120,3 +121,40 @@ async def test_the_oldest_is_told_by_flow_and_nothing_moves() -> None:
             ("orders", "workers", Flow("daily", "TRANSFORM", "sum")): task.id,
             ("orders", "workers", Flow()): task.id + 1,
         }
+
+
+async def test_beyond_the_cap_rows_are_those_of_groups_and_what_has_none_is_told() -> None:
+    async with LogStore(MemoryLog()) as store:
+        for number in range(5):
+            await store.create_queue(f"q{number}")
+            await store.put_task(f"q{number}", *[Message(b"x", headers=FLOW)] * (number + 1))
+        await store.get_task("q0", 1)
+        families = queue_families(await store.ledger(), await store.flow_stats(), series_max=3)
+        document = Document(taken_at=NOW, families=families)
+        history = History()
+        history.add(document)
+        views = queue_views(document, {}, history)
+        assert [(view.queue, view.ready, view.leased) for view in views] == [("q4", 5, 0), ("q3", 4, 0)]
+        assert {view.queue: view.warm + view.cold for view in views} == {"q4": 5, "q3": 4}
+        assert omitted_groups(document) == 3
+        assert {key[0] for key in history.plots()} == {"q3", "q4"}
+        assert sorted(action_plugins(document, {})) == ["q3", "q4"]
+        found = detailed_queues(document, now=NOW, stale=False, oldest={})
+        assert sorted(row.action_class for row in (*found.warm_queues, *found.cold_queues)) == ["q3", "q4"]
+        assert {each.part: each.reason for each in found.problems} == {
+            "other queues": "3 groups in which least waits are counted together",
+            "other flows": "3 flows in which least waits are counted together",
+        }
+        assert ledger_view(document).accepted == 1 + 2 + 3 + 4 + 5
+
+
+async def test_a_group_whose_flows_are_counted_together_has_all_that_waits() -> None:
+    async with LogStore(MemoryLog()) as store:
+        await store.create_queue("orders")
+        for number in range(5):
+            await store.put_task("orders", Message(b"x", headers={"flow": f"f{number}"}))
+        await store.get_task("orders", 1)
+        families = queue_families(await store.ledger(), await store.flow_stats(), series_max=3)
+        (view,) = queue_views(Document(taken_at=NOW, families=families), {}, History())
+        assert len(view.flows) == 2
+        assert (view.ready, view.warm + view.cold) == (4, 4)

@@ -66,7 +66,7 @@ export const troubles = (overview) => {
   for (const { part, reason } of overview.problems) {
     if (!(part === "queues" && !overview.counted_at)) found.push(["warn", `No news of ${part}`, reason]);
   }
-  if (overview.queues_omitted) found.push(["info", "There are more queues", `${plural(overview.queues_omitted, "group")} with less waiting are left out here; /metrics has them all.`]);
+  if (overview.queues_omitted) found.push(["info", "There are more queues", `${plural(overview.queues_omitted, "group")} with less waiting are left out here; /metrics has the first 10,000.`]);
   return found;
 };
 
