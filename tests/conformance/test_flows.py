@@ -159,6 +159,54 @@ async def test_a_letter_that_is_handed_out_again_is_counted(rig: Rig, place: tup
     assert await counted(rig, group) == {DAILY: 1}, "its block is gone, and it isn't"
 
 
+async def test_what_owners_hold_and_have_not_handed_out_is_counted_apart(
+    rig: Rig, place: tuple[Queue, Group]
+) -> None:
+    queue, group = place
+    began = rig.clock.now()
+    await push_flows(rig, queue, DAILY, HOURLY, partition="a")
+    rig.clock.advance(seconds=1)
+    await push_flows(rig, queue, DAILY, DAILY, DAILY, partition="b")
+    await push_flows(rig, queue, HOURLY, NONE, partition="c")
+    await push_flows(rig, queue, HOURLY, NONE, partition="d")
+    (mixed,) = await take(rig.log, group, "one", Room(2))
+    alike, *whole = await take(rig.log, group, "other", Room(7))
+    assert len(whole) == 2
+    await rig.log.mark([mixed.mark(handed=bits(mixed, 0)), alike.mark(handed=bits(alike, 0))])
+    await rig.log.commit(settlements=[alike.settle(done=bits(alike, 1))])
+    later = began + 1_000_000
+    of_other = [
+        FlowCount(NONE, 2, later, is_held=True),
+        FlowCount(DAILY, 1, later, is_held=True),
+        FlowCount(HOURLY, 2, later, is_held=True),
+    ]
+    assert await rig.log.flows(group) == []
+    assert await rig.log.flows(group, besides=["one", "other"]) == []
+    assert await rig.log.flows(group, besides=["one"]) == of_other
+    assert await rig.log.flows(group, besides=["other"]) == [FlowCount(HOURLY, 1, began, is_held=True)]
+    of_both = [*of_other[:2], FlowCount(HOURLY, 3, began, is_held=True)]
+    assert await rig.log.flows(group, besides=[]) == of_both
+    await push_flows(rig, queue, DAILY, partition="e")
+    assert await rig.log.flows(group, besides=[]) == [FlowCount(DAILY, 1, later), *of_both]
+    await rig.log.commit(settlements=[mixed.settle(done=bits(mixed, 0, 1))])
+    assert await rig.log.flows(group, besides=["other"]) == [FlowCount(DAILY, 1, later)]
+
+
+async def test_a_letter_that_an_owner_holds_again_is_counted_by_its_own_copy(rig: Rig) -> None:
+    queue = await rig.log.create_queue("orders")
+    group = await rig.log.create_group(queue, "workers")
+    await push_flows(rig, queue, DAILY, HOURLY)
+    claim = await take_one(rig.log, group)
+    deaths = (Death(1, "broken", 1, labelled(HOURLY)),)
+    await rig.log.commit(settlements=[claim.settle(done=bits(claim, 0), dead=deaths)])
+    await rig.log.redrive(group, [claim.first + 1])
+    (again,) = (await rig.log.due(group, "owner", Room(10))).claims
+    (held,) = await rig.log.flows(group, besides=[])
+    assert (held.flow, held.count, held.is_held) == (HOURLY, 1, True)
+    await rig.log.mark([again.mark(handed=bits(again, 0))])
+    assert await rig.log.flows(group, besides=[]) == []
+
+
 async def test_duplicates_are_not_counted(rig: Rig) -> None:
     queue = await rig.log.create_queue("orders")
     group = await rig.log.create_group(queue, "workers")

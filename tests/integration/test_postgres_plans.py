@@ -175,6 +175,9 @@ async def test_flows_read_the_unclaimed_blocks_once_and_no_body(postgres_dsn: st
         unclaimed = sum(count.count for count in counted)
         assert unclaimed == (2_000 if ordered else 400)
         assert {count.flow.name: count.count for count in counted}["g"] == unclaimed // 2
+        held = [each for each in await log.flows(group, besides=[]) if each.is_held]
+        assert sum(each.count for each in held) == 4_000 - unclaimed
+        assert await bodies_read(log) == before
         partition = "p49" if ordered else None
         await log.claim(group, "owner", Room(1), partition=partition)
         before = await bodies_read(log)

@@ -386,7 +386,7 @@ NORMAL = 1
 """`PRAGMA synchronous`, where a commit doesn't wait for the disk."""
 GROWS_SLOWLY = {
     "queues", "groups", "group_counts", "deleted_group", "owners", "silent_owners", "trim_owners",
-    "old_stage", "open_claims", "handed_claims",
+    "old_stage", "open_claims", "handed_claims", "held_flows",
     "flows", "lane_flows", "returned_flows",  # with what is unclaimed, or came back: that is what they count
     "partitions", "partition_count",  # a list of names, found one by one
     "partition_due_claims",  # open claims of one partition

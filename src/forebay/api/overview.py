@@ -29,6 +29,7 @@ from forebay.observe.queue_views import (
     QueueView,
     View,
     folded_problems,
+    leased_in,
     ledger_view,
     omitted_groups,
     queue_views,
@@ -117,6 +118,7 @@ class OverviewSource:
         self._running_lock = asyncio.Lock()
         self._running: Sequence[Running] | None = None
         self._running_at = 0.0
+        self._has_neighbours = False
         self.listeners = 0
         """Streams that are open."""
 
@@ -132,9 +134,22 @@ class OverviewSource:
         """What was out with workers `KEEP_SECONDS` ago at most: with a shared tier, asking costs the log."""
         async with self._running_lock:
             if self._running is None or monotonic() - self._running_at >= KEEP_SECONDS:
-                self._running = await self._context.store.running(RUNNING_MAX)
+                store = self._context.store
+                self._running = await store.running(RUNNING_MAX)
+                self._has_neighbours = isinstance(store, LogStore) and await store.has_neighbours()
                 self._running_at = monotonic()
             return self._running
+
+    def unlisted(self, listed: Sequence[Running]) -> str | None:
+        """What is to be said of tasks that are out with workers of other servers, and not in the list."""
+        document = None if self._context.snapshot is None else self._context.snapshot.document
+        if not self._has_neighbours or document is None or len(listed) == RUNNING_MAX:
+            return None
+        known, leased = sum(piece.count for piece in listed), leased_in(document)
+        if leased <= known:
+            return None
+        text = "servers share no warm tier, so each lists the tasks of its own workers: here"
+        return f"{text} {known:,} of the {leased:,} that were last counted"
 
     def plots(self) -> Plots:
         """The last minutes of all groups."""
@@ -195,6 +210,8 @@ class OverviewSource:
                 parts.part("workers", _crew(store), None),
                 parts.part("flows", flow_places(store.log) if isinstance(store, LogStore) else _none(), ()),
             )
+            if unlisted := self.unlisted(running):
+                parts.missing("other servers' tasks", unlisted)
         return Overview(
             at=round(time() * _SECOND),
             counted_at=None if document is None else round(document.taken_at * _SECOND),
@@ -269,7 +286,10 @@ async def running_now(context: Context, parts: Parts, limit: int) -> Sequence[Ru
     if context.opened is None or reason is not None:
         parts.missing("tasks", reason or context.reason)
         return ()
-    return (await parts.part("tasks", context.overview.running(), ()))[:limit]
+    found = await parts.part("tasks", context.overview.running(), ())
+    if unlisted := context.overview.unlisted(found):
+        parts.missing("tasks", unlisted)
+    return found[:limit]
 
 
 async def _destinations(store: Any) -> Sequence[DestinationStatus]:

@@ -100,6 +100,13 @@ class FlowTally:
         name, type_, action, _ = ("", "", "", 0) if flows is None else _decode(flows)[0]
         self.add(Flow(name, type_, action), count, since)
 
+    def add_held(self, flows: bytes | None, blocks: int, left: int, since: int) -> None:
+        """Count what an owner has of whole blocks, or, with no `blocks`, of a part of one with one flow."""
+        if blocks:
+            self.add_group(FlowGroup(flows, blocks, left, since))
+        elif left:
+            self.add_alike(flows, left, since)
+
     def hold_back(self, delayed: Mapping[Flow, int]) -> None:
         """Leave out messages that were counted, and whose start time is to come."""
         for flow, count in delayed.items():
@@ -121,9 +128,9 @@ class FlowTally:
         for place in claim.left():
             self.add(flows[place] if flows else Flow(), 1, claim.since)
 
-    def counts(self) -> list[FlowCount]:
+    def counts(self, *, is_held: bool = False) -> list[FlowCount]:
         """What was counted, by flow."""
-        return [FlowCount(flow, *counted) for flow, counted in sorted(self._counts.items())]
+        return [FlowCount(flow, *counted, is_held) for flow, counted in sorted(self._counts.items())]
 
 
 def encode_flows(counts: dict[Flow, int]) -> bytes | None:

@@ -1002,7 +1002,7 @@ class MemoryLog:
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return [block for first, block in sorted(self._quarantine.items()) if queue_of(first) == queue.number]
 
-    async def flows(self, group: Group) -> list[FlowCount]:
+    async def flows(self, group: Group, *, besides: Collection[str] | None = None) -> list[FlowCount]:
         state, tally = self._group(group), FlowTally()
         for block in self._waiting(state):
             left = self._unclaimed(state, block)
@@ -1019,7 +1019,17 @@ class MemoryLog:
                 key, begin = (c.block.last, c.letter is not None), c.first - c.block.first
                 returned = Returned(key, begin, c.count, c.done, c.start_time)
                 tally.add_returned(returned, self._stored(c.block).body)
-        return tally.counts()
+        return tally.counts() + ([] if besides is None else self._held_flows(group, besides))
+
+    def _held_flows(self, group: Group, besides: Collection[str]) -> list[FlowCount]:
+        tally = FlowTally()
+        for c in self._claims.values():
+            if c.group == group.number and c.owner not in (None, *besides) and self._has_block(c):
+                key, begin = (c.block.last, c.letter is not None), c.first - c.block.first
+                out = bitmap.union(c.done, c.handed)
+                held = Returned(key, begin, c.count, out, c.start_time)
+                tally.add_returned(held, self._stored(c.block).body)
+        return tally.counts(is_held=True)
 
     async def lanes(self, group: Group, *, after: str | None = None, limit: int = 100) -> list[LaneStats]:
         state, held = self._group(group), self._live(group.queue)

@@ -391,12 +391,15 @@ class Log(Protocol):
         """Blocks of a queue that could not be read, as they were found."""
         ...
 
-    async def flows(self, group: Group) -> list[FlowCount]:
+    async def flows(self, group: Group, *, besides: Collection[str] | None = None) -> list[FlowCount]:
         """What a group has not claimed yet, or what came back, is due and with nobody, by flow.
 
         A message whose start time is to come isn't counted; a flow is as old as its oldest unclaimed block.
         Messages without one come under `Flow()`. Blocks from before flows were counted have none; so has the
         rest of a block that was claimed in part, or came back, and can't be read.
+
+        With `besides`, what other owners than these have claimed and not handed out is counted too, apart:
+        `is_held`. That costs by the claims of the group.
 
         Costs by the blocks that came since this process asked last, up to two thousand others, and by claims
         that nobody has; by all unclaimed blocks, in pages, where it asks for the first time, and always in an

@@ -505,6 +505,8 @@ class FlowCount(msgspec.Struct, frozen=True):
     flow: Flow
     count: int
     oldest_at: int
+    is_held: bool = False
+    """Whether an owner has claimed them, and not handed them out."""
 
 
 class Outcome(msgspec.Struct, frozen=True):

@@ -21,7 +21,7 @@ from forebay.wire.forms import Micros
 __all__ = [
     "UNKNOWN_PLUGIN", "ColdQueue", "DetailedQueues", "FlowView", "LedgerView", "PartProblem", "QueueView",
     "RunningTask", "RunningTasks", "WarmQueue", "action_plugins", "detailed_queues", "folded_problems",
-    "ledger_view", "omitted_groups", "queue_views", "running_tasks",
+    "leased_in", "ledger_view", "omitted_groups", "queue_views", "running_tasks",
 ]  # fmt: skip
 
 UNKNOWN_PLUGIN: Final = "unknown"
@@ -309,6 +309,12 @@ def folded_problems(document: Document) -> list[PartProblem]:
         for what, (part, count) in found.items()
         if count
     ]
+
+
+def leased_in(document: Document) -> int:
+    """Messages that are out with workers."""
+    leased = (each.series for each in document.families if each.name == "forebay_queue_leased")
+    return int(sum(number for series in leased for _, number in series))
 
 
 def omitted_groups(document: Document) -> int:

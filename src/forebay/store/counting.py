@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from forebay.log.seam import Log
-from forebay.log.values import Group, Queue, Stats
+from forebay.log.values import Group, GroupStats, Queue, Stats
 from forebay.model import Flow, flow_reading
 from forebay.store.hysteresis import Mode
 from forebay.store.values import FlowStat, GroupState, QueueStat, Running, StoreStats
@@ -53,14 +53,16 @@ class _Count:
 
 
 async def count_flows(
-    log: Log, queue: Queue, group: Group, shelf: Shelf, window: Window | None, *, shared: Warm | None
+    log: Log, queue: Queue, books: GroupStats, shelf: Shelf, window: Window | None, *, shared: Warm | None
 ) -> tuple[list[FlowStat], GroupState]:
     """One group: what its shelves hold, and what the log has beside, by flow; nothing moves in between.
 
+    Where servers share no tier, what others hold in theirs is counted by the log's claims, as warm.
     Where nobody has asked this process for tasks, it sees what is on the shelf of a tier that servers share.
     What a group has that is itself a flow waits for that one, whatever its messages say.
     """
     counts: dict[Flow, _Count] = {}
+    group = books.group
     reading = flow_reading(queue.settings.labels, group.name)
     held: Sequence[ShelfStats] = ()
     async with nullcontext() if window is None else window.still:
@@ -69,7 +71,8 @@ async def count_flows(
         elif shared is not None:
             with suppress(WarmAway):
                 held = [await shared.stats(shelf)]
-        cold = await log.flows(group)
+        besides = None if shared is not None else () if window is None else window.owners()
+        waiting = await log.flows(group, besides=besides)
     for stats in held:
         for found in stats.flows:
             count = counts.setdefault(reading or found.flow, _Count())
@@ -77,16 +80,25 @@ async def count_flows(
             count.cold += found.noted
             count.taken += found.leased
             count.wait(found.oldest_at)
-    for waiting in cold:
-        count = counts.setdefault(reading or waiting.flow, _Count())
-        count.cold += waiting.count
-        count.wait(waiting.oldest_at)
-        count.oldest_cold_at = min(waiting.oldest_at, count.oldest_cold_at or waiting.oldest_at)
+    for each in waiting:
+        count = counts.setdefault(reading or each.flow, _Count())
+        count.wait(each.oldest_at)
+        if each.is_held:
+            count.warm += each.count
+            continue
+        count.cold += each.count
+        count.oldest_cold_at = min(each.oldest_at, count.oldest_cold_at or each.oldest_at)
+    messages = sum(stats.messages for stats in held)
+    mode = Mode.COLD if window is None else window.mode
+    if shared is None:
+        messages = max(messages, books.held)
+        if window is None and books.held and all(each.is_held for each in waiting):
+            mode = Mode.WARM
     state = GroupState(
         queue=queue.name,
         group=group.name,
-        mode=Mode.COLD if window is None else window.mode,
-        messages=sum(stats.messages for stats in held),
+        mode=mode,
+        messages=messages,
         messages_max=shelf.messages_max,
         bytes=sum(stats.bytes for stats in held),
         bytes_max=shelf.bytes_max,

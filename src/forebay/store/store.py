@@ -75,7 +75,7 @@ from forebay.store.letters import PAGE, Letters, change, select
 from forebay.store.lookups import QueueLookups
 from forebay.store.picking import picked
 from forebay.store.plans import Told
-from forebay.store.process import SpoolPlace, process_name
+from forebay.store.process import SpoolPlace, process_name, spool_folder
 from forebay.store.rounds import Rounds
 from forebay.store.settling import Ballot
 from forebay.store.tail import Tails
@@ -820,7 +820,7 @@ class LogStore:
                     states.append(idle_group(each.queue, found.group, shelf))
                     continue
                 rows, state = await count_flows(
-                    self.log, each.queue, found.group, shelf, window, shared=self._shared
+                    self.log, each.queue, found, shelf, window, shared=self._shared
                 )
                 flows.extend(rows)
                 states.append(state)
@@ -834,8 +834,15 @@ class LogStore:
             found |= await oldest_warm(window.queue, window.group, tiers)
         return found
 
+    async def has_neighbours(self) -> bool:
+        """Whether other servers have tiers of their own, of which `running` lists nothing."""
+        if self._shared is not None:
+            return False
+        names = [owner.name for owner in await self.log.owners()]
+        return any(not name.startswith(self._name) and spool_folder(name) is None for name in names)
+
     async def running(self, limit: int = 100) -> list[Running]:
-        """Tasks that are out with workers, longest first."""
+        """Tasks out with workers, longest first; of this process alone where servers share no tier."""
         groups = [(window.queue, window.group) for window in self._windows.values()]
         if self._shared is not None:  # other servers' workers too
             stats = await self.ledger()

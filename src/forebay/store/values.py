@@ -122,6 +122,8 @@ class GroupState(msgspec.Struct, frozen=True, kw_only=True):
     group: str
     mode: Mode
     messages: int
+    """Those included that are out with workers, and that other servers have in tiers of their own; all else
+    is about this server's tier, or the shared one."""
     messages_max: int
     bytes: int
     bytes_max: int

@@ -121,3 +121,16 @@ async def test_groups_beyond_the_cap_are_told_as_omitted(context: Context, tmp_p
     assert [(queue.queue, queue.ready) for queue in found.queues or ()] == [("orders", 2)]
     assert found.queues_omitted == 3
     assert [problem.part for problem in found.problems] == ["other queues"]
+
+
+async def test_tasks_that_only_other_servers_list_are_told(context: Context, tmp_path: Any) -> None:
+    store = context.opened
+    assert isinstance(store, LogStore)
+    async with LogStore(store.log, name="other") as other:
+        await other.get_task("orders", 2)
+        await counted(context, other, FileSnapshots(tmp_path))
+        found = await context.overview.overview()
+    assert found.running == []
+    (problem,) = found.problems
+    assert problem.part == "other servers' tasks"
+    assert "here 0 of the 2" in problem.reason

@@ -114,3 +114,40 @@ async def test_beyond_the_cap_flows_that_wait_most_are_kept_in_all_families() ->
             if family.name.startswith("forebay_flow_") and "oldest" not in family.name:
                 assert [labels[2] for labels, _ in family.series] == ["f1", "f4", OTHER], family.name
                 assert family.folded == 3
+
+
+async def test_what_other_servers_hold_in_memory_of_their_own_is_counted_by_each() -> None:
+    clock = ManualClock(NOW)
+    log = MemoryLog(clock=clock)
+    async with LogStore(log, clock=clock, name="a") as one, LogStore(log, clock=clock, name="b") as other:
+        await other.create_queue("orders")
+        flow = {"flow": "daily", "flow_type": "TRANSFORM", "action": "sum"}
+        await other.put_task("orders", *[Message(b"%d" % n, headers=flow) for n in range(10)])
+        clock.advance(seconds=5)
+        taken = await other.get_task("orders", 3)
+        assert len(taken) == 3
+        found, its = await shown(one), await shown(other)
+        key = ("orders", "workers")
+        for name in ("ready", "leased", "warm", "cold", "oldest_age_seconds", "is_cold"):
+            assert found[f"forebay_queue_{name}"] == its[f"forebay_queue_{name}"], name
+        assert (found["forebay_queue_ready"][key], found["forebay_queue_leased"][key]) == (7, 3)
+        assert (found["forebay_queue_warm"][key], found["forebay_queue_is_cold"][key]) == (10, 0)
+        assert found["forebay_queue_oldest_age_seconds"][key] == NOW / 1_000_000
+        assert found["forebay_flow_warm"] == its["forebay_flow_warm"] == {(*key, *flow.values()): 7}
+
+
+async def test_two_servers_with_memory_of_their_own_count_each_message_once() -> None:
+    clock = ManualClock(NOW)
+    log = MemoryLog(clock=clock)
+    async with LogStore(log, clock=clock, name="a") as one, LogStore(log, clock=clock, name="b") as other:
+        await one.create_queue("orders", {"in_memory_queue_size": 4})
+        for number in range(12):
+            await one.put_task("orders", b"%d" % number)
+        await one.get_task("orders", 1)
+        await other.get_task("orders", 1)
+        for store in (one, other):
+            found = await shown(store)
+            (warm,), (cold,) = found["forebay_flow_warm"].values(), found["forebay_flow_cold"].values()
+            assert found["forebay_queue_ready"] == {("orders", "workers"): 10}
+            assert warm + cold == 10
+            assert found["forebay_queue_warm"] == {("orders", "workers"): 8}

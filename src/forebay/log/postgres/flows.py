@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from forebay.log import flow_stretches
@@ -21,7 +21,13 @@ if TYPE_CHECKING:
 
 
 async def flows(
-    database: Database, sql: Mapping[str, str], group: Group, now: int | None, memory: FlowMemory
+    database: Database,
+    sql: Mapping[str, str],
+    group: Group,
+    now: int | None,
+    memory: FlowMemory,
+    *,
+    besides: Collection[str] | None,
 ) -> list[FlowCount]:
     """Count by flow, and read the blocks that were claimed in part, where their column doesn't say enough."""
     while True:
@@ -29,7 +35,8 @@ async def flows(
             tally = await _unclaimed(connection, sql, group, memory)
             if tally is not None:
                 await _add_returns(connection, sql, group, now, tally)
-                return tally.counts()
+                held = [] if besides is None else await _held(connection, sql, group, besides)
+                return tally.counts() + held
 
 
 async def _unclaimed(
@@ -92,6 +99,21 @@ async def _add_returns(
         else:
             alone.append(token)
     await _add_returned(connection, sql, group, tally, alone)
+
+
+async def _held(
+    connection: Connection, sql: Mapping[str, str], group: Group, besides: Collection[str]
+) -> list[FlowCount]:
+    """What other owners have claimed and not handed out."""
+    tally, alone = FlowTally(), list[int]()
+    rows = await connection.fetch(sql["held_flows"], group.number, list(besides))
+    for column, blocks, left, since, token in rows:
+        if token is None:
+            tally.add_held(column, blocks, left, since)
+        else:
+            alone.append(token)
+    await _add_returned(connection, sql, group, tally, alone)
+    return tally.counts(is_held=True)
 
 
 async def _add_returned(

@@ -590,8 +590,8 @@ class PostgresLog:
     async def progress(self, group: Group) -> Progress:
         return await progress(self._database, SQL, self._now(), group)
 
-    async def flows(self, group: Group) -> list[FlowCount]:
-        return await flows(self._database, SQL, group, self._now(), self._flows)
+    async def flows(self, group: Group, *, besides: Collection[str] | None = None) -> list[FlowCount]:
+        return await flows(self._database, SQL, group, self._now(), self._flows, besides=besides)
 
     async def spans(
         self,

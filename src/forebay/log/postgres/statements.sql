@@ -401,10 +401,28 @@ WHERE c.grp = $1 AND c.owner IS NULL AND c.due_at <= (SELECT coalesce($2, foreba
     AND (b.last IS NOT NULL OR c.letter IS NOT NULL)
 GROUP BY b.flows, alone
 
+-- name: held_flows
+-- Claims of other owners than $2: of untouched whole blocks with the same flows together, with their number; of
+-- others with one flow likewise, with 0; alone where the column doesn't say enough.
+WITH held AS (
+    SELECT b.flows, c.count - bit_count(c.done | c.handed) AS remaining, c.start_time, c.token, c.letter,
+        c.letter IS NULL AND c.count = b.count AND bit_count(c.done | c.handed) = 0 AS whole
+    FROM forebay.claim AS c
+    LEFT JOIN forebay.block AS b ON b.last = c.block_last AND b.appended_at = c.block_at
+    WHERE c.grp = $1 AND c.owner IS NOT NULL AND c.owner <> ALL ($2::text[])
+        AND (b.last IS NOT NULL OR c.letter IS NOT NULL)
+), placed AS (
+    SELECT *, CASE WHEN letter IS NOT NULL OR (NOT whole AND substr(flows, 1, 1) <> '\x91') THEN token END AS alone
+    FROM held
+)
+SELECT flows, CASE WHEN whole THEN count(*) ELSE 0 END, sum(remaining)::bigint, min(start_time), alone
+FROM placed WHERE remaining > 0 GROUP BY flows, whole, alone
+
 -- name: returned_claims
+-- What is out with workers counts as gone, where somebody has the claim.
 SELECT coalesce(c.letter, c.block_last), c.letter IS NOT NULL,
     CASE WHEN c.letter IS NULL THEN c.first - (b.last - b.count + 1) ELSE 0 END,
-    c.count, c.done, c.start_time, c.block_at
+    c.count, CASE WHEN c.owner IS NULL THEN c.done ELSE c.done | c.handed END, c.start_time, c.block_at
 FROM forebay.claim AS c
 LEFT JOIN forebay.block AS b ON b.last = c.block_last AND b.appended_at = c.block_at
 WHERE c.token = ANY ($1)

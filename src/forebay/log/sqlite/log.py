@@ -389,11 +389,11 @@ class SqliteLog:
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return await self._read(lambda tx: reading.quarantined(tx, queue))
 
-    async def flows(self, group: Group) -> list[FlowCount]:
+    async def flows(self, group: Group, *, besides: Collection[str] | None = None) -> list[FlowCount]:
         while True:
             known = self._flows.get(group.number)
             known, counts = await self._read(
-                partial(reading.flows, group=group, now=self._clock.now(), known=known)
+                partial(reading.flows, group=group, now=self._clock.now(), known=known, besides=besides)
             )
             self._flows.keep(group.number, known)
             if counts is not None:

@@ -1,6 +1,8 @@
 """Reading: blocks, dead letters, outcomes, quarantine, partitions, and where everything is at one moment."""
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+
+import msgspec
 
 from forebay.log import flow_stretches
 from forebay.log.claiming import Space, decode_outcome
@@ -107,7 +109,7 @@ def quarantined(tx: Transaction, queue: Queue) -> list[StoredBlock]:
 
 
 def flows(
-    tx: Transaction, group: Group, now: int, known: FlowStretches
+    tx: Transaction, group: Group, now: int, known: FlowStretches, besides: Collection[str] | None = None
 ) -> tuple[FlowStretches, list[FlowCount] | None]:
     """Count what a group has not claimed, or what came back, by flow; read what it has claimed in part.
 
@@ -131,7 +133,21 @@ def flows(
             tally.add_alike(column, count, since)
         else:
             _add_returned(tx, group, tally, alone)
-    return known, tally.counts()
+    return known, tally.counts() + ([] if besides is None else _held_flows(tx, group, besides))
+
+
+def _held_flows(tx: Transaction, group: Group, besides: Collection[str]) -> list[FlowCount]:
+    """What other owners have claimed and not handed out."""
+    tally = FlowTally()
+    for owner, flows, blocks, count, since, alone, done, handed in list(tx.rows("held_flows", group.number)):
+        if owner in besides:
+            continue
+        out = bitmap.union(done or b"", handed or b"")
+        if alone is None:
+            tally.add_held(flows, blocks, count - bitmap.count(out), since)
+        else:
+            _add_returned(tx, group, tally, alone, out)
+    return tally.counts(is_held=True)
 
 
 def _block_flows(tx: Transaction, gap: FlowGap) -> list[BlockFlows]:
@@ -155,11 +171,15 @@ def _add_cut(tx: Transaction, tally: FlowTally, found: FlowGroup) -> None:
     tally.add_body(block[-1], found.unclaimed, found.oldest_at)
 
 
-def _add_returned(tx: Transaction, group: Group, tally: FlowTally, token: int) -> None:
+def _add_returned(
+    tx: Transaction, group: Group, tally: FlowTally, token: int, out: bytes | None = None
+) -> None:
     row = tx.row("returned_claim", token)
     assert row is not None, "a claim that was there a moment ago"
     key, is_letter, *rest = row
     claim, body = Returned((key, bool(is_letter)), *rest), None
+    if out is not None:
+        claim = msgspec.structs.replace(claim, done=out)
     if not tally.knows(claim):
         body = tx.row("letter_body", group.number, key) if is_letter else tx.row("block", key)
     tally.add_returned(claim, body[-1] if body is not None else b"")

@@ -695,6 +695,22 @@ FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
 WHERE c.group_number = ?1 AND c.owner IS NULL AND c.due_at <= ?2 AND (b.last IS NOT NULL OR c.letter IS NOT NULL)
 GROUP BY b.flows, alone
 
+-- name: held_flows
+-- Claims that owners have: of untouched whole blocks with the same flows together, with their number; else each, with
+-- its token where the column doesn't say enough.
+WITH held AS (
+    SELECT
+        c.owner, b.flows, c.count, c.start_time, c.token, c.done, c.handed, c.letter,
+        c.letter IS NULL AND c.done IS NULL AND c.handed IS NULL AND c.count = b.count AS whole
+    FROM claim AS c LEFT JOIN block AS b ON b.last = c.block_last
+    WHERE c.group_number = ?1 AND c.owner IS NOT NULL AND (b.last IS NOT NULL OR c.letter IS NOT NULL)
+)
+SELECT
+    owner, flows, CASE WHEN whole THEN count(*) ELSE 0 END, sum(count), min(start_time),
+    CASE WHEN letter IS NOT NULL OR (NOT whole AND substr(flows, 1, 1) <> x'91') THEN token END,
+    max(done), max(handed)
+FROM held GROUP BY owner, flows, CASE WHEN whole THEN 0 ELSE token END
+
 -- name: returned_claim
 SELECT
     coalesce(c.letter, c.block_last), c.letter IS NOT NULL,

@@ -508,13 +508,13 @@ class TarantoolLog:
     async def quarantined(self, queue: Queue) -> list[StoredBlock]:
         return [quarantined_of_row(row) for row in await self._server.call("quarantined", queue.number)]
 
-    async def flows(self, group: Group) -> list[FlowCount]:
-        position = 0
+    async def flows(self, group: Group, *, besides: Collection[str] | None = None) -> list[FlowCount]:
+        position, owners = 0, None if besides is None else [text_out(owner) for owner in besides]
         while True:
             plan = self._flows.get(group.number).plan(position, 0, SEQUENCE_MAX)
             gaps = [(gap.first, gap.last) for gap in plan.gaps]
             place = (plan.position, plan.whole_from, gaps, flow_stretches.PAGE_BLOCKS)
-            position, pages, *rest = await self._of(group, "flows", group.number, *place, self._now())
+            position, pages, *rest = await self._of(group, "flows", group.number, *place, self._now(), owners)
             if len(pages) == len(gaps):
                 read = plan._replace(position=position).fold([_block_flows(page) for page in pages])
                 self._flows.keep(group.number, read.known)
@@ -719,7 +719,13 @@ def _block_flows(rows: Sequence[Any]) -> list[BlockFlows]:
 
 
 def _flow_counts(  # noqa: PLR0917 - the rows of one answer
-    read: FlowRead, ordered: Any, body: Any, returned: Sequence[Any], delayed: Sequence[Any], now: int
+    read: FlowRead,
+    ordered: Any,
+    body: Any,
+    returned: Sequence[Any],
+    delayed: Sequence[Any],
+    held: Sequence[Any] | None,
+    now: int,
 ) -> list[FlowCount]:
     tally, cut = read.tally, read.cut
     assert tally is not None, "a count that isn't whole"
@@ -729,13 +735,19 @@ def _flow_counts(  # noqa: PLR0917 - the rows of one answer
         if not tally.add_group(FlowGroup(_column(flows), blocks, unclaimed, oldest_at, last)):
             tally.add_body(raw(found), unclaimed, oldest_at)
     tally.hold_back(delayed_flows(_delayed_blocks(delayed), now))
-    for flows, remaining, since, key, is_letter, begin, count, done, found in returned:
+    _add_claims(tally, returned)
+    others = FlowTally()
+    _add_claims(others, held or ())
+    return tally.counts() + others.counts(is_held=True)
+
+
+def _add_claims(tally: FlowTally, rows: Sequence[Any]) -> None:
+    for flows, blocks, remaining, since, key, is_letter, begin, count, done, found in rows:
         if key is None:
-            tally.add_alike(_column(flows), remaining, since)
+            tally.add_held(_column(flows), blocks, remaining, since)
         else:
             bits = b"" if done is None else raw(done)
             tally.add_returned(Returned((key, is_letter), begin, count, bits, since), raw(found))
-    return tally.counts()
 
 
 def _column(flows: Any) -> bytes | None:

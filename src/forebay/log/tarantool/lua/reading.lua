@@ -113,45 +113,78 @@ local function count_lanes(group, count)
     end
 end
 
--- What is due and with nobody: of blocks with the same flow together; alone, what is of a dead letter, or of a
--- block with several flows, whose body comes once. The column is an array, and 0x91 begins one of one element.
-local function count_returned(group, now)
+-- Flows of claims: those of blocks with the same flow together; alone, what is of a dead letter, or of a block
+-- with several flows, whose body comes once. The column is an array, and 0x91 begins one of one element. Of an owner's
+-- claim, what is out with workers counts as gone, and whole blocks come together whatever their flows are.
+local function new_claim_count(group)
     local alike, rows, known_bodies = {}, {}, {}
+    local count = {rows = rows}
 
-    local function add_alone(claim, key, begin, body)
+    local function add_alone(claim, out, key, begin, body)
         table.insert(rows, {
-            box.NULL, claim.remaining, claim.start_time, key, claim.letter ~= nil, begin, claim.count,
-            log.maybe(claim.done), body,
+            box.NULL, 0, claim.remaining, claim.start_time, key, claim.letter ~= nil, begin, claim.count,
+            log.maybe(out), body,
         })
     end
 
+    local function add_alike(block, whole, remaining, start_time)
+        local key = (whole and 'w' or 'p') .. (block.flows == nil and '' or block.flows)
+        local known = alike[key]
+        if known == nil then
+            known = {log.maybe(block.flows), 0, 0, start_time, box.NULL, false, 0, 0, box.NULL, ''}
+            alike[key] = known
+            table.insert(rows, known)
+        end
+        known[2], known[3] = known[2] + (whole and 1 or 0), known[3] + remaining
+        if tonumber(start_time) < tonumber(known[4]) then
+            known[4] = start_time
+        end
+    end
+
+    function count.add(claim)
+        local block = space.block:get({group.queue, claim.block_last})
+        local letter = claim.letter ~= nil and space.letter:get({group.number, claim.letter}) or nil
+        local out = claim.owner == nil and claim.done or log.union(claim.done, claim.handed)
+        local left = claim.count - log.count_bits(out)
+        local whole = block ~= nil and claim.owner ~= nil and left == block.count
+        if letter ~= nil then
+            add_alone(claim, out, claim.letter, 0, letter.body)
+        elseif block ~= nil and not whole and block.flows ~= nil and block.flows:byte(1) ~= 0x91 then
+            local body = known_bodies[tonumber(block.last)] and '' or block.body
+            known_bodies[tonumber(block.last)] = true
+            add_alone(claim, out, block.last, claim.first - (block.last - block.count + 1), body)
+        elseif block ~= nil and left > 0 then
+            add_alike(block, whole, left, claim.start_time)
+        end
+    end
+
+    return count
+end
+
+-- What is due and with nobody.
+local function count_returned(group, now)
+    local count = new_claim_count(group)
     for _, claim in space.claim.index.due:pairs({group.number, box.NULL}, {iterator = 'EQ'}) do
         if tonumber(claim.due_at) > tonumber(now) then
             break
         end
-        local block = space.block:get({group.queue, claim.block_last})
-        local letter = claim.letter ~= nil and space.letter:get({group.number, claim.letter}) or nil
-        if letter ~= nil then
-            add_alone(claim, claim.letter, 0, letter.body)
-        elseif block ~= nil and block.flows ~= nil and block.flows:byte(1) ~= 0x91 then
-            local body = known_bodies[tonumber(block.last)] and '' or block.body
-            known_bodies[tonumber(block.last)] = true
-            add_alone(claim, block.last, claim.first - (block.last - block.count + 1), body)
-        elseif block ~= nil then
-            local key = block.flows == nil and '' or block.flows
-            local known = alike[key]
-            if known == nil then
-                known = {log.maybe(block.flows), 0, claim.start_time, box.NULL, false, 0, 0, box.NULL, ''}
-                alike[key] = known
-                table.insert(rows, known)
-            end
-            known[2] = known[2] + claim.remaining
-            if tonumber(claim.start_time) < tonumber(known[3]) then
-                known[3] = claim.start_time
-            end
+        count.add(claim)
+    end
+    return count.rows
+end
+
+-- What other owners have claimed; nothing where none are given.
+local function count_held(group, besides)
+    local count, left_out = new_claim_count(group), {}
+    for _, owner in ipairs(besides or {}) do
+        left_out[owner] = true
+    end
+    for _, claim in space.claim.index.first:pairs({group.number}, {iterator = 'EQ'}) do
+        if besides ~= nil and claim.owner ~= nil and not left_out[claim.owner] then
+            count.add(claim)
         end
     end
-    return rows
+    return count.rows
 end
 
 -- What a group has that is delayed: how much of whole blocks of which all start times are to come, unless `every`;
@@ -210,8 +243,8 @@ local function gap_rows(group, gap, limit)
 end
 
 -- For a group whose cursor is between `from` and `to`, the blocks in `gaps`; where it is elsewhere, only its place.
--- What came back and what is delayed comes with the last of them.
-log.verb('flows', function(group_number, from, to, gaps, limit, now)
+-- What came back, what is delayed, and what others than `besides` have, comes with the last of them.
+log.verb('flows', function(group_number, from, to, gaps, limit, now, besides)
     local group = log.live_group(group_number)
     local queue, pages, cut = log.live_queue(group.queue), {}, box.NULL
     local ordered = queue.ordered and count_ordered(group) or box.NULL
@@ -227,7 +260,8 @@ log.verb('flows', function(group_number, from, to, gaps, limit, now)
     end
     now = log.now(now)
     local returned, delayed = count_returned(group, now), log.delayed_rows(queue, group, now, true)[2]
-    return {group.position, pages, ordered, cut, returned, delayed, now}
+    local held = besides == nil and box.NULL or count_held(group, besides)
+    return {group.position, pages, ordered, cut, returned, delayed, held, now}
 end)
 
 -- Partitions
