@@ -354,9 +354,9 @@ _DELTAFI: Final = Section(
     "DeltaFi's names",
     "Of servers with `deltafi` in `metrics.names`: the dots of its names, which Prometheus doesn't allow, are `_`.",
     (
-        _gauge("gauge_action_queue_queue_size", "Messages in the warm tier, by queue.", "queue_name"),
+        _gauge("gauge_action_queue_queue_size", "Messages that wait in the warm tier, by queue.", "queue_name"),
         _gauge("gauge_deltafile_coldQueuedCount", "Messages that wait in the log alone."),
-        _gauge("gauge_deltafile_warmQueuedCount", "Messages in the warm tier."),
+        _gauge("gauge_deltafile_warmQueuedCount", "Messages that wait in the warm tier."),
     ),
 )
 

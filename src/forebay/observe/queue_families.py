@@ -71,10 +71,7 @@ _TIERS: Final[tuple[_Column[GroupState], ...]] = (
     _Column("forebay_queue_is_cold", lambda s: s.mode is Mode.COLD),
 )
 
-_WAITING: Final[tuple[_Column[FlowStat], ...]] = (
-    _Column("forebay_queue_cold", lambda f: f.cold),
-    _Column("forebay_queue_oldest_age_seconds", _since),
-)
+_WAITING: Final[tuple[_Column[FlowStat], ...]] = (_Column("forebay_queue_oldest_age_seconds", _since),)
 
 _FLOWS: Final[tuple[_Column[FlowStat], ...]] = (
     _Column("forebay_flow_warm", lambda f: f.warm),
@@ -101,12 +98,14 @@ def queue_families(stats: Stats, flows: FlowStats, *, series_max: int = SERIES_M
         ((flow.queue, flow.group, flow.flow.name, flow.flow.type, flow.flow.action), flow)
         for flow in flows.flows
     )
+    cold = [(key, 0.0) for key, _ in tiers] + [(key, float(flow.cold)) for key, flow in waiting]
     groups = _kept_groups(books, series_max)
     queues = None if groups is None else {key[:1] for key in groups}
     return [
         *_families(_BOOKS, books, groups),
         *_families(_SETTINGS, settings, queues),
         *_families(_TIERS, tiers, groups),
+        _family("forebay_queue_cold", cold, groups),
         *_families(_WAITING, waiting, groups),
         *_families(_FLOWS, named, _kept_flows(named, groups, series_max)),
     ]
@@ -142,11 +141,13 @@ def _families(
 ) -> Iterator[Family]:
     for column in columns:
         series = [(key, float(value)) for key, row in rows if (value := column.number(row)) is not None]
-        yield snapshot_family(column.name, series) if kept is None else _folded(column.name, series, kept)
+        yield _family(column.name, series, kept)
 
 
-def _folded(name: str, series: Iterable[tuple[_Key, float]], kept: Collection[_Key]) -> Family:
+def _family(name: str, series: Iterable[tuple[_Key, float]], kept: Collection[_Key] | None) -> Family:
     """A family in which those that aren't kept are one series."""
+    if kept is None:
+        return snapshot_family(name, series)
     size, folded, found = len(TABLE[name].labels), set[_Key](), list[tuple[_Key, float]]()
     for key, number in series:
         if key in kept:

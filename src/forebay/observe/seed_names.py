@@ -98,10 +98,11 @@ def _labelled(name: str, **values: str) -> tuple[str, ...]:
 
 
 def _deltafi(known: Mapping[str, Family]) -> Iterator[Family]:
-    warm, cold = _series(known, "forebay_queue_warm"), _series(known, "forebay_queue_cold")
-    yield snapshot_family(
-        "gauge_action_queue_queue_size", [((values[0],), number) for values, number in warm]
-    )
+    # What waits: forebay_queue_warm has also what is out with workers.
+    warm, cold = _series(known, "forebay_flow_warm"), _series(known, "forebay_queue_cold")
+    queues = [((values[0],), 0.0) for values, _ in _series(known, "forebay_queue_warm")]
+    sizes = [((values[0],), number) for values, number in warm]
+    yield snapshot_family("gauge_action_queue_queue_size", [*queues, *sizes])
     yield snapshot_family("gauge_deltafile_coldQueuedCount", [((), sum(number for _, number in cold))])
     yield snapshot_family("gauge_deltafile_warmQueuedCount", [((), sum(number for _, number in warm))])
 

@@ -53,6 +53,7 @@ async def test_an_empty_queue_has_no_age() -> None:
         found = await shown(store)
         assert found["forebay_queue_ready"] == {("orders", "workers"): 0}
         assert found["forebay_queue_oldest_age_seconds"] == {}
+        assert found["forebay_queue_cold"] == {("orders", "workers"): 0}
 
 
 CAP = 4

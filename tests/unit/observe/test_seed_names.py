@@ -21,11 +21,14 @@ def counters() -> list[Family]:
     found += [
         snapshot_family(f"forebay_queue_{n}_total", [(key, c) for key in groups]) for n, c in TOTALS.items()
     ]
-    tiers = {"warm": (7, 8), "cold": (100, 200)}
+    tiers = {"warm": (7, 8, 0), "cold": (100, 200, 0)}
+    idle = [*groups, ("quiet", "mail")]
     found += [
-        snapshot_family(f"forebay_queue_{name}", list(zip(groups, counts, strict=True)))
+        snapshot_family(f"forebay_queue_{name}", list(zip(idle, counts, strict=True)))
         for name, counts in tiers.items()
     ]
+    flows = [((*key, "daily", "TRANSFORM", action), 2) for key in groups for action in ("sum", "load")]
+    found.append(snapshot_family("forebay_flow_warm", flows))
     return [*found, snapshot_family("forebay_queue_oldest_age_seconds", [(groups[0], NOW - 60)])]
 
 
@@ -71,11 +74,11 @@ def test_with_spark_all_five_families_of_convoy_are_its_own() -> None:
     assert {family.kind for family in found.families} == {"untyped", "age"}
 
 
-def test_deltafis_gauges_add_groups_up() -> None:
+def test_deltafis_gauges_add_up_what_waits_for_all_groups() -> None:
     found = named(Document(taken_at=NOW, families=counters()), ["deltafi"])
-    assert series(found, "gauge_action_queue_queue_size") == {("orders",): 15}
+    assert series(found, "gauge_action_queue_queue_size") == {("orders",): 8, ("quiet",): 0}
     assert series(found, "gauge_deltafile_coldQueuedCount") == {(): 300}
-    assert series(found, "gauge_deltafile_warmQueuedCount") == {(): 15}
+    assert series(found, "gauge_deltafile_warmQueuedCount") == {(): 8}
 
 
 def test_names_come_together_and_ours_go_when_they_are_not_asked_for() -> None:
