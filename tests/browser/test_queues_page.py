@@ -7,6 +7,7 @@ import re
 import tempfile
 from collections.abc import AsyncIterator, Iterator
 from pathlib import Path
+from time import time
 from typing import Final
 
 import msgspec
@@ -15,11 +16,14 @@ import pytest
 from forebay.api.overview import LISTENERS_MAX
 from forebay.app.opening import open_log
 from forebay.log.values import Record
+from forebay.observe.programs import Program, programs_file, write_programs
 from forebay.spark.flows.place import SPACE, Place
+from forebay.spark.flows.reports import SPACE as STATES
 from tests.browser.chromium import Page, open_page
 from tests.integration.http_wire import Wire, ask, request
 from tests.integration.key_steps import add_key
 from tests.servers import ForebayServer, PostgresServer
+from tests.servers.process import free_port
 
 QUICK: Final = {
     "metrics": {
@@ -427,7 +431,10 @@ async def test_workers_and_flows_are_shown_with_what_they_are_told(page: Page, s
         group = await log.create_group(found, "daily")
         place = Place(checkpoint="x", start=1, end=1, batches=2, rows_in=5_000, rows_out=4_998, dead=2, at=1)
         key = f"sums/{found.number}/{group.number}"
-        await log.commit(records=[Record(SPACE, key, msgspec.json.encode(place))])
+        error = f"ValueError: no such customer {HOSTILE}"
+        state = {"flow": "sums", "queue": "flowing", "group": "daily", "state": "failed", "error": error}
+        told = Record(STATES, "sums", msgspec.json.encode(state), round((time() + 600) * 1e6))
+        await log.commit(records=[Record(SPACE, key, msgspec.json.encode(place)), told])
     assert ask(server.port, "POST", "/v1/workers/instructions", orders).status == 200
     assert ask(server.port, "PUT", "/v1/workers/worker-1/report", report).status == 200
     await open_queues(page, server, "flowing")
@@ -437,9 +444,150 @@ async def test_workers_and_flows_are_shown_with_what_they_are_told(page: Page, s
     row = "[...document.querySelectorAll('#{} tr.row td')].map((cell) => cell.textContent)"
     await page.until(f"{row.format('flows')}.includes('5,000') && {row.format('flows')}.includes('7')")
     flow = await page.value(row.format("flows"))
-    assert flow[:3] == ["sums", "flowing · daily", "7"]
+    assert flow[:4] == ["sums", "restarting", "flowing · daily", "7"]
+    assert flow[-1] == error
+    assert "1 restarting" in await page.value("document.querySelector('#flows .note').textContent")
     worker = await page.value(row.format("workers"))
     assert worker == ["worker-1", "flowing", "2 of 4", "3", "4", "1,200", "3", "21.0 ms"]
     assert "led by manager-1" in await page.value("document.querySelector('#workers .note').textContent")
     await keep_picture(page, "workers-and-flows")
+    assert page.errors == []
+
+
+async def test_programs_on_spark_are_shown_while_they_come_up(page: Page) -> None:
+    with ForebayServer(sections=QUICK) as server:
+        push(server, "orders", 1)
+        file, again_at = programs_file(str(server.data)), round((time() + 600) * 1e6)
+        await open_queues(page, server, "orders")
+        assert await page.value("document.querySelector('#flows').hidden")
+        shown = "document.querySelector('#flows .programs').textContent"
+        note = "document.querySelector('#flows .note').textContent"
+        await page.value("document.querySelector('#flows').open = true")
+        for program, text, said in (
+            (Program(name="pipeline", state="starting"), "startingThe pipeline", "the pipeline: starting"),
+            (Program(name="pipeline", state="running"), "runningThe pipeline", ""),
+            (
+                Program(name="pipeline", state="waiting", reason="status 1", again_at=again_at),
+                ": status 1",
+                "the pipeline: waiting",
+            ),
+            (
+                Program(name="snapshot", state="missing", reason="there is no Java"),
+                "missingRich series · there is no Java",
+                "rich series: missing",
+            ),
+        ):
+            write_programs(file, [program, Program(name="worker", state="running")])
+            await page.until(f"{shown}.includes({json.dumps(text)}) && {note} === {json.dumps(said)}")
+            if program.state == "waiting":
+                assert re.search(r"tried again in (9m|10m)", await page.value(shown))
+        await keep_picture(page, "programs")
+    assert page.errors == []
+
+
+async def test_deliveries_show_their_state_and_backlog_and_are_paused_and_resumed(page: Page) -> None:
+    nowhere = {"url": f"http://127.0.0.1:{free_port()}/away", "allow_private": True}
+    sections = {**QUICK, "deliver": {"hooks": {"queue": "hooks", "group": "workers", "destination": nowhere}}}
+    with ForebayServer(sections=sections) as server:
+        push(server, "hooks", 1)
+        await open_queues(page, server, "hooks")
+        await page.until("!document.querySelector('#deliveries').hidden")
+        await page.click("#deliveries summary")
+        column = "document.querySelector('#deliveries td[data-column={}]')?.textContent"
+        await page.until(f"{column.format('name')} === 'hooks' && {column.format('queue')} === 'hooks'")
+        await page.until(f"Number({column.format('failed')}) > 0")
+        await page.click("#deliveries td button")
+        await page.until(f"{DIALOG}?.textContent.includes('Pause hooks?')")
+        await page.press("Enter")
+        await page.until(f"{TOASTS}.includes('hooks is paused')")
+        await page.until(f"{column.format('breaker')} === 'paused'")
+        assert "1 not delivering" in await page.value(
+            "document.querySelector('#deliveries .note').textContent"
+        )
+        push(server, "hooks", 4)
+        await page.until(f"Number({column.format('backlog')}) >= 4")
+        await keep_picture(page, "deliveries")
+        await page.until("document.querySelector('#deliveries td button').textContent === 'Resume'")
+        await page.click("#deliveries td button")
+        await page.until(f"{TOASTS}.includes('hooks gets messages again')")
+        await page.until(f"{column.format('breaker')} !== 'paused'")
+        assert page.errors == []
+
+
+async def load(page: Page, server: ForebayServer, module: str) -> None:
+    """Have a module of the page at hand as `window.loaded`."""
+    await page.go(f"{server.url}/")
+    await page.value(f"void import('/page/{module}.js').then((found) => {{ window.loaded = found; }})")
+    await page.until("window.loaded")
+
+
+async def test_tasks_that_run_for_more_than_five_minutes_are_marked(
+    page: Page, server: ForebayServer
+) -> None:
+    await load(page, server, "boards")
+    task = {"queue": "orders", "group": "workers", "count": 1, "flow": {}, "attempts": 0, "first": "1"}
+    now = 1_000_000_000
+    tasks = [{**task, "worker": f"w-{age}", "since": now - age * 1_000_000} for age in (299, 301)]
+    await page.value(f"window.tasks = {json.dumps(tasks)}")
+    await page.value(
+        f"(() => {{ window.table = loaded.runningTable({{now: {now}}}); table.show(tasks); "
+        "document.body.append(table.node); })()"
+    )
+    cells = "[...table.node.querySelectorAll('[data-column=duration].number, td[data-column=duration]')]"
+    shown = await page.value(
+        f"{cells}.filter((c) => c.matches('td')).map((c) => [c.textContent, c.dataset.kind])"
+    )
+    assert shown == [["5m 1s", "late"], ["4m 59s", ""]]
+    assert await page.value(f"loaded.longRunning(tasks, {now})") == 1
+    assert page.errors == []
+
+
+async def test_rates_plot_and_time_to_drain_are_shown(page: Page, server: ForebayServer) -> None:
+    await load(page, server, "queues")
+    queue = {
+        "queue": "orders", "group": "workers", "plugin": "unknown", "mode": "warm", "ready": 120, "leased": 0,
+        "delayed": 0, "dead": 0, "spooled": 0, "warm": 120, "cold": 0, "held": 120, "held_max": 1_000,
+        "accepted": 500, "done": 380, "oldest_at": 1_000_000, "in_rate": 12.5, "out_rate": 42.0,
+        "drain_seconds": 90.0, "flows": [],
+    }  # fmt: skip
+    slow = {"queue": "slow", "drain_seconds": None, "in_rate": 50.0}
+    still = {"queue": "still", "drain_seconds": None, "out_rate": 0.0}
+    queues = [queue, {**queue, **slow}, {**queue, **still}]
+    points = [{"at": 1_000 + 5 * n, "in": n, "out": 2 * n} for n in range(10)]
+    await page.value(
+        f"(() => {{ const queues = {json.dumps(queues)}, points = {json.dumps(points)}; "
+        "const plots = {version: 1, points: () => points}; "
+        "const shown = {now: 100_000_000, plots, sort: {id: 'queue', down: false}, onsort() {}}; "
+        "window.table = loaded.queuesTable(shown); table.show(loaded.rowsOf(queues, false)); "
+        "document.body.append(table.node); })()"
+    )
+    column = "[...table.node.querySelectorAll('td[data-column={}]')].map((cell) => cell.{})"
+    assert await page.value(column.format("in", "textContent")) == ["13", "50", "13"]
+    assert await page.value(column.format("out", "textContent")) == ["42", "42", "0"]
+    assert await page.value(column.format("drain", "textContent")) == ["1m 30s", "growing", "stalled"]
+    lines = column.format("plot", "querySelectorAll('path.in, path.out, path.out-area').length")
+    assert await page.value(lines) == [3, 3, 3]
+    assert page.errors == []
+
+
+async def test_books_that_do_not_balance_and_a_spool_that_drains_are_told(
+    page: Page, server: ForebayServer
+) -> None:
+    await load(page, server, "summary")
+    off = [{"queue": f"q{n}", "group": "workers", "difference": -n} for n in (9, 4, 3, 1)]
+    ledger = {"accepted": 100, "done": 90, "difference": 17, "differences": off}
+    await page.value(f"loaded.showLedger(document.querySelector('#ledger'), {json.dumps(ledger)})")
+    told = await page.value("document.querySelector('#ledger').textContent")
+    assert "The books don't balance" in told
+    assert "q9 · workers: -9" in told
+    assert await page.value("document.querySelector('#ledger').dataset.state") == "off"
+    spool = {
+        "pending": 7_000, "bytes": 1 << 20, "settlements": 2, "rate": 3_500.0, "seconds_left": 2.0,
+        "healthy": True,
+    }  # fmt: skip
+    overview = {"spool": spool, "at": 0, "log": None, "problems": []}
+    ((state, title, text),) = await page.value(f"loaded.troubles({json.dumps(overview)})")
+    assert (state, title) == ("warn", "The log is back, and the spool drains")
+    assert "7,000 messages" in text
+    assert "3,500/s go to the log, 2s left" in text
     assert page.errors == []

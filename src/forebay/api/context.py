@@ -25,6 +25,7 @@ from forebay.ingest.merging import Merger, Written
 from forebay.log.values import Appended
 from forebay.model import Block, Clock, Limits, Message, SystemClock, Unavailable, UnknownQueue
 from forebay.observe.follower import Follower
+from forebay.observe.programs import Program
 from forebay.store.seam import Store
 from forebay.wire.port import split_listen
 
@@ -81,6 +82,8 @@ class Context:
         """Says why the shared warm tier can't be reached; None where there is none."""
         self.plugins: Mapping[str, str] = {}
         """Which plugin provides the action class of a queue."""
+        self.programs: Callable[[], Sequence[Program]] = lambda: ()
+        """What `forebay up` runs beside this server."""
         self.overview = OverviewSource(self)
         """What the page shows."""
         self.snapshot: Follower | None = None

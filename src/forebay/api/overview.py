@@ -20,9 +20,10 @@ from forebay.failover.status import SpoolStatus
 from forebay.log.values import QueueSettings
 from forebay.model import Flow, ForebayError, Unavailable, redact
 from forebay.observe.document import Document
-from forebay.observe.flow_places import FlowPlace, flow_places
+from forebay.observe.flow_places import NO_FLOWS, FlowPlace, FlowPlaces, flow_places
 from forebay.observe.follower import Follower
 from forebay.observe.history import Plot
+from forebay.observe.programs import Program
 from forebay.observe.queue_views import (
     LedgerView,
     PartProblem,
@@ -82,7 +83,9 @@ class Overview(View, frozen=True, kw_only=True):
     destinations: Sequence[DestinationStatus]
     crew: Crew | None
     flows: Sequence[FlowPlace]
-    """Flows on Spark, as their records say."""
+    """Flows on Spark, as their records say, up to 200."""
+    programs: Sequence[Program]
+    """What `forebay up` runs beside this server."""
     log: str | None
     """Why the log can't be used, if so."""
     warm: str | None
@@ -202,14 +205,16 @@ class OverviewSource:
         running: Sequence[Running] = ()
         destinations: Sequence[DestinationStatus] = ()
         crew: Crew | None = None
-        flows: Sequence[FlowPlace] = ()
+        flows = NO_FLOWS
         if store is not None and why_away is None:
             running, destinations, crew, flows = await asyncio.gather(
                 parts.part("running", self.running(), ()),
                 parts.part("deliveries", _destinations(store), ()),
                 parts.part("workers", _crew(store), None),
-                parts.part("flows", flow_places(store.log) if isinstance(store, LogStore) else _none(), ()),
+                parts.part("flows", _flows(store), NO_FLOWS),
             )
+            if flows.is_cut:
+                parts.missing("other flows on Spark", f"the first {len(flows.flows)} by name are listed")
             if unlisted := self.unlisted(running):
                 parts.missing("other servers' tasks", unlisted)
         return Overview(
@@ -225,7 +230,8 @@ class OverviewSource:
             spool=_spool(context),
             destinations=destinations,
             crew=crew,
-            flows=flows,
+            flows=flows.flows,
+            programs=await asyncio.to_thread(context.programs),
             log=why_away,
             warm=_warm(context),
             problems=parts.problems,
@@ -302,8 +308,8 @@ async def _crew(store: Any) -> Crew | None:
     return None if board is None else await board.crew()
 
 
-async def _none() -> Sequence[FlowPlace]:
-    return ()
+async def _flows(store: Any) -> FlowPlaces:
+    return await flow_places(store.log) if isinstance(store, LogStore) else NO_FLOWS
 
 
 def _spool(context: Context) -> SpoolStatus | None:

@@ -1,6 +1,6 @@
 // Running tasks, flows on Spark, deliveries and workers.
 
-import { make } from "./dom.js";
+import { fill, make } from "./dom.js";
 import { ago, count, duration, moment, plural, rate } from "./format.js";
 import { Table } from "./table.js";
 
@@ -41,6 +41,10 @@ export const flowsTable = (page) => new Table({
   sort: { id: "lag", down: true },
   columns: [
     { id: "flow", title: "Flow", class: "name strong", key: (f) => f.flow, order: (f) => f.flow },
+    {
+      id: "state", title: "State", key: (f) => f.state ?? "", order: (f) => f.state ?? "",
+      fill: (f) => [make("span", { class: "mode", "data-mode": f.state ?? "idle", text: flowState(f)[0], title: flowState(f)[1] })],
+    },
     { id: "queue", title: "Reads", class: "name", key: (f) => `${f.queue} · ${f.group}`, order: (f) => f.queue },
     { id: "lag", title: "Lag", number: true, about: "Messages that it has not read yet", key: (f) => lagText(page, f), order: (f) => page.group(f)?.ready ?? null },
     { id: "rate", title: "Rows/s", number: true, key: (f) => rate(page.group(f)?.out_rate), order: (f) => page.group(f)?.out_rate ?? null },
@@ -51,8 +55,42 @@ export const flowsTable = (page) => new Table({
       fill: (f) => [f.dead ? make("button", { type: "button", class: "link", text: count(f.dead), title: "Why, is said by its dead letters", onclick: () => page.showLetters(f) }) : "0"],
     },
     { id: "batch", title: "Last batch", number: true, class: "age", key: (f) => (f.published_at ? ago(seconds(f.published_at, page.now)) : "none yet"), order: (f) => f.published_at },
+    { id: "why", title: "Last error", class: "why", key: (f) => f.error || "–" },
   ],
 });
+
+const STATES = {
+  running: ["running", "It reads its queue"],
+  failed: ["restarting", "It failed, and is started again"],
+  waiting: ["waiting", "It is about to be started"],
+  done: ["done", "It had nothing more to do"],
+};
+
+const flowState = (flow) => STATES[flow.state] ?? ["–", "No pipeline says how it is"];
+
+/** The programs on Spark that `forebay up` keeps. */
+export const sparkPrograms = (programs) => programs.filter((each) => PROGRAMS[each.name]);
+
+const PROGRAMS = { pipeline: "The pipeline", snapshot: "Rich series" };
+
+const programText = (program, now) => {
+  if (program.state === "waiting") return `tried again in ${duration(seconds(now, program.again_at))}: ${program.reason}`;
+  return program.reason ?? "";
+};
+
+export const showPrograms = (node, programs, now) => {
+  fill(node, JSON.stringify(programs.map((each) => [each.name, each.state, programText(each, now)])), () => programs.map((each) => make("li", {},
+    make("span", { class: "mode", "data-mode": each.state, text: each.state }),
+    make("b", { text: PROGRAMS[each.name] }),
+    make("span", { class: "dim", text: programText(each, now) && ` · ${programText(each, now)}` }))));
+};
+
+/** What the flows' summary says of those that are in trouble, or not there yet. */
+export const flowsNote = (flows, programs) => {
+  const restarting = flows.filter((flow) => flow.state === "failed").length;
+  const coming = programs.filter((each) => !["running", "done"].includes(each.state)).map((each) => `${PROGRAMS[each.name].toLowerCase()}: ${each.state}`);
+  return [restarting && `${count(restarting)} restarting`, ...coming].filter(Boolean).join(", ");
+};
 
 const lagText = (page, flow) => {
   const found = page.group(flow);

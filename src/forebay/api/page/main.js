@@ -1,6 +1,8 @@
 // The page: what is shown, and what keys and buttons do.
 
-import { crewNote, deliveriesTable, flowsTable, longRunning, runningTable, troubled, workerRows, workersTable } from "./boards.js";
+import {
+  crewNote, deliveriesTable, flowsNote, flowsTable, longRunning, runningTable, showPrograms, sparkPrograms, troubled, workerRows, workersTable,
+} from "./boards.js";
 import { Live, get, offerKey, onKeyWanted, path, post } from "./connection.js";
 import { ask, attempt, confirm, dialog, toast } from "./dialog.js";
 import { make, one, say } from "./dom.js";
@@ -98,10 +100,13 @@ const showSection = (name, table, rows, note, hidden = false) => {
 
 const showSections = () => {
   const { running, flows, destinations, crew } = page.overview;
+  const programs = sparkPrograms(page.overview.programs);
   const long = longRunning(running, page.now);
   showSection("running", tables.running, running, long ? `${plural(long, "task")} for more than 5 minutes` : "");
   one("#running .note").dataset.kind = long ? "late" : "";
-  showSection("flows", tables.flows, flows, "", !flows.length);
+  showSection("flows", tables.flows, flows, flowsNote(flows, programs), !flows.length && !programs.length);
+  showPrograms(one("#flows .programs"), programs, page.now);
+  one("#flows .scroller").hidden = !flows.length;
   const bad = troubled(destinations);
   showSection("deliveries", tables.deliveries, destinations, bad ? `${count(bad)} not delivering` : "", !destinations.length);
   one("#deliveries .note").dataset.kind = bad ? "late" : "";

@@ -28,6 +28,7 @@ from rich.text import Text
 from forebay.app.commands.flow_delivery import FlowDeliveries
 from forebay.app.commands.numbers_page import NumbersPage
 from forebay.app.commands.pipeline import log_url
+from forebay.app.commands.readiness import say_ready
 from forebay.app.commands.spark_signals import SparkSignals
 from forebay.app.flow_file import read_flow_file
 from forebay.app.logs import set_up_logs
@@ -39,6 +40,7 @@ from forebay.spark.flows.checking import check_flows
 from forebay.spark.flows.functions import look_in
 from forebay.spark.flows.numbers import PipelineNumbers
 from forebay.spark.flows.pipeline import Pipeline, Status
+from forebay.spark.flows.reports import Reports
 from forebay.spark.flows.running import Surroundings
 from forebay.spark.flows.spec import InvalidFlows
 from forebay.spark.flows.starting import archiving, tend, units
@@ -80,10 +82,12 @@ def run_pipeline(arguments: argparse.Namespace) -> int:
     kept = [*units(spark, spec, around, numbers), *deliveries.units(spec)]
     if spec.archive is not None and not arguments.flow:
         kept.append(archiving(spark, spec.archive, around, numbers, archived, once=arguments.once))
+    tries_max = ONCE_TRIES if arguments.once else None
     pipeline = Pipeline(
-        kept, tries_max=ONCE_TRIES if arguments.once else None, tend=partial(tend, around, spec)
+        kept, tries_max=tries_max, tend=partial(tend, around, spec), report=Reports(around, spec)
     )
     signals.running = True
+    say_ready()
     try:
         with page.shows(pipeline), _shown(pipeline, live=live) as look:
             pipeline.run(signals.ending, look)

@@ -3,6 +3,7 @@
 import argparse
 import asyncio
 import logging
+import os
 import socket
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -34,6 +35,7 @@ from forebay.deliver.tester import ConfiguredTester
 from forebay.disk import RealDisk
 from forebay.failover.failover import Failover
 from forebay.model import Misconfigured, redact
+from forebay.observe.programs import programs_file, read_programs
 from forebay.observe.refresher import RefreshNumbers
 from forebay.store.process import SpoolPlace
 from forebay.store.seam import Store
@@ -85,6 +87,7 @@ async def _serve(loaded: Loaded) -> None:
         snapshots = await stack.enter_async_context(open_snapshots(settings))
         context.snapshot = await stack.enter_async_context(following(snapshots, settings, owner, numbers))
         context.plugins = plugins
+        context.programs = partial(read_programs, programs_file(settings.store.data), os.getppid())
         refresh = partial(refreshing, snapshots, settings, owner, numbers)
         await _run(loaded, context, sock, ring, refresh)
     logger.info("stopped")

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Final
 from forebay.app.commands.deliver import process_title
 from forebay.app.commands.fold_setup import fold_folder, fold_job, fold_url
 from forebay.app.commands.numbers_page import NumbersPage
+from forebay.app.commands.readiness import say_ready
 from forebay.app.commands.spark_signals import SparkSignals
 from forebay.app.configuring import file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
@@ -66,6 +67,7 @@ def run_fold(arguments: argparse.Namespace) -> int:
         interval = settings.metrics.queue_snapshot.rich_interval
         job = fold_job(spark, settings, folder, pattern=arguments.queues, interval=interval)
         signals.running = True
+        say_ready()
         try:
             asyncio.run(_publish(settings, job, signals.ending, arguments.metrics))
         finally:

@@ -17,16 +17,19 @@ import sys
 import threading
 import time
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from types import FrameType
 from typing import Final
 
 from forebay.app.commands.fold_setup import spark_trouble
+from forebay.app.commands.readiness import READY_VARIABLE
 from forebay.app.configuring import file_faults, load_from, misconfigured
 from forebay.app.configuring.flags import FLAGS, OF_SERVER
 from forebay.app.flow_file import read_flow_file
 from forebay.app.logs import set_up_logs
 from forebay.app.settings import Settings
 from forebay.model import Misconfigured, redact
+from forebay.observe.programs import Program, ProgramState, programs_file, write_programs
 from forebay.spark.flows.supervision import GOOD_SECONDS, Supervised
 from forebay.spark.session import require_spark
 from forebay.wire.port import listen
@@ -93,12 +96,17 @@ class Child:
         *,
         said: bool = False,
         variables: Mapping[str, str] | None = None,
+        ready: Path | None = None,
     ) -> None:
         self.name = name
+        self._ready = ready
+        """The file that it makes once it is at work; None where it is at once."""
         self.known = Supervised(due_at=0.0)
         self._command = [sys.executable, "-m", "forebay.app.cli", *command]
         self._said = said
         self._variables = dict(variables or {})
+        if ready is not None:
+            self._variables[READY_VARIABLE] = str(ready.absolute())
         self._process: subprocess.Popen[str] | None = None
 
     @property
@@ -111,9 +119,16 @@ class Child:
         """Whether it runs."""
         return self._process is not None and self._process.poll() is None
 
+    @property
+    def is_ready(self) -> bool:
+        """Whether it has come up."""
+        return self.is_alive and (self._ready is None or self._ready.exists())
+
     def start(self, now: float) -> None:
         """Start it, in a session of its own: signals of the terminal come by us, and once."""
         self._hang_up()
+        if self._ready is not None:
+            self._ready.unlink(missing_ok=True)
         self._process = subprocess.Popen(  # noqa: S603 - this very program
             self._command,
             env={**os.environ, **self._variables},
@@ -148,6 +163,8 @@ class Child:
         except subprocess.TimeoutExpired:
             return False
         self._hang_up()
+        if self._ready is not None:
+            self._ready.unlink(missing_ok=True)
         return True
 
     def _hang_up(self) -> None:
@@ -172,6 +189,9 @@ class _Up:
         """What was said on the command line of the log, and where the snapshot is."""
         self._settings = settings
         self._helpers: list[Child] = []
+        self._missing: list[Program] = []
+        self._noted: list[object] = []
+        self._file = programs_file(settings.store.data)
         self._ending = threading.Event()
         self._signals = 0
         for number in (signal.SIGTERM, signal.SIGINT):
@@ -191,8 +211,20 @@ class _Up:
         while not self._ending.is_set():
             for child in (self._server, *self._helpers):
                 _look_after(child)
+            self._note()
             self._ending.wait(LOOK_SECONDS)
         return self._stop()
+
+    def _note(self) -> None:
+        """Write down how the helpers are, for the server's page, where that has changed."""
+        known: list[object] = [(child.name, child.known, child.is_ready) for child in self._helpers]
+        if known == self._noted:
+            return
+        self._noted = known
+        try:
+            write_programs(self._file, [*self._missing, *map(program_of, self._helpers)])
+        except OSError as error:
+            logger.debug("how the programs are can't be written down: %s", error)
 
     def _snapshot(self) -> list[Child]:
         """The fold of rich series, where it can run; where it can't, the rest goes on."""
@@ -201,10 +233,12 @@ class _Up:
         trouble = spark_trouble()
         if trouble is not None:
             logger.warning("no rich series on Spark: %s", trouble)
+            self._missing.append(Program(name="snapshot", state="missing", reason=redact(trouble)))
             return []
         logger.info("rich series on Spark come up beside the server, in some 20 s")
         shown = _metrics("snapshot", self._settings.up.snapshot_metrics)
-        return [Child("snapshot", ["snapshot", "run", *self._shared, *shown])]
+        ready = ready_file(self._settings, "snapshot")
+        return [Child("snapshot", ["snapshot", "run", *self._shared, *shown], ready=ready)]
 
     def _heard(self, number: int, _: FrameType | None) -> None:
         self._signals += 1
@@ -226,6 +260,7 @@ class _Up:
             logger.warning("%s did not end in time, and is killed; nothing is lost by it", child.name)
             child.signal(signal.SIGKILL)
             child.wait(time.monotonic() + 1)
+        self._file.unlink(missing_ok=True)
         logger.info("all stopped in %.1f s", time.monotonic() - began)
         return 0
 
@@ -241,8 +276,26 @@ def _helpers(settings: Settings, address: str) -> list[Child]:
         logs = ["--log-format", settings.logging.format, "--log-level", settings.logging.level]
         shown = _metrics("pipeline", settings.up.flows_metrics)
         command = ["pipeline", "run", settings.up.flows, *logs, *shown]
-        found.append(Child("pipeline", command, variables=variables))
+        ready = ready_file(settings, "pipeline")
+        found.append(Child("pipeline", command, variables=variables, ready=ready))
     return found
+
+
+def ready_file(settings: Settings, name: str) -> Path:
+    """The file that a helper makes once it is at work."""
+    return Path(settings.store.data) / f"up-{name}.ready"
+
+
+def program_of(child: Child) -> Program:
+    """How a helper is, for people."""
+    known = child.known
+    if known.state == "running":
+        return Program(name=child.name, state="running" if child.is_ready else "starting", reason=known.error)
+    again_at = None
+    if known.state == "waiting" and known.error is not None:
+        again_at = round((time.time() + known.due_at - time.monotonic()) * 1e6)
+    state: ProgramState = "starting" if known.state == "waiting" and known.error is None else known.state
+    return Program(name=child.name, state=state, reason=known.error, again_at=again_at)
 
 
 def _metrics(name: str, address: str | None) -> list[str]:

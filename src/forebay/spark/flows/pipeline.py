@@ -67,6 +67,7 @@ class Pipeline:
         *,
         tries_max: int | None = None,
         tend: Callable[[], dict[str, int]] = dict,
+        report: Callable[[Sequence[Status]], None] = lambda _: None,
         clock: Callable[[], float] = time.monotonic,
         spread: Callable[[], float] = lambda: random.uniform(-1, 1),  # noqa: S311 - no secret
     ) -> None:
@@ -75,6 +76,7 @@ class Pipeline:
         self._running: dict[str, Running] = {}
         self._tries_max = tries_max
         self._tend = tend
+        self._report = report
         self._tend_at = clock()
         self._clock = clock
         self._spread = spread
@@ -162,6 +164,10 @@ class Pipeline:
             return
         for name, lag in found.items():
             self._units[name].numbers.lag = lag
+        try:
+            self._report(self.statuses())
+        except Exception as error:  # noqa: BLE001 - likewise
+            logger.debug("how flows are can't be written down: %s", error)
 
     def statuses(self) -> list[Status]:
         """All flows, in their order."""

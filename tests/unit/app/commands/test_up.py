@@ -1,5 +1,6 @@
 """`forebay up` ends when it is told to, also before its server has said a word."""
 
+import os
 import signal
 import socket
 import sys
@@ -8,11 +9,13 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
-from forebay.app.commands.up import Child, _check, _helpers, _look_after, _Up
-from forebay.app.settings import Settings, UpSettings
+from forebay.app.commands.up import Child, _check, _helpers, _look_after, _Up, ready_file
+from forebay.app.settings import Settings, StoreSection, UpSettings
 from forebay.model import Misconfigured
+from forebay.observe.programs import Program, programs_file, read_programs
 
 SILENT = "import time; time.sleep(60)"
 
@@ -117,3 +120,43 @@ def test_the_fold_is_left_out_where_it_cannot_run_and_that_is_said(
     assert child._command[3:7] == ["snapshot", "run", "--data", "folder"]
     monkeypatch.setattr(running, "_settings", Settings(up=UpSettings(snapshot=False)))
     assert running._snapshot() == []
+
+
+def test_how_the_helpers_are_is_written_down_for_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    settings = Settings(store=StoreSection(data=str(tmp_path)))
+    running = _Up(Child("server", []), settings)
+    monkeypatch.setattr("forebay.app.commands.up.spark_trouble", lambda: "there is no Java")
+    running._helpers = [Child("pipeline", [], ready=ready_file(settings, "pipeline")), *running._snapshot()]
+    (pipeline,) = running._helpers
+    ready = f"from forebay.app.commands.readiness import say_ready; say_ready(); {SILENT}"
+
+    def noted() -> dict[str, Program]:
+        running._note()
+        found = read_programs(programs_file(str(tmp_path)), os.getpid())
+        return {each.name: each for each in found}
+
+    assert noted()["pipeline"].state == "starting"
+    assert noted()["snapshot"] == Program(name="snapshot", state="missing", reason="there is no Java")
+    pipeline._command = [sys.executable, "-c", "raise SystemExit(7)"]
+    _look_after(pipeline)
+    pipeline.wait(time.monotonic() + 20)
+    _look_after(pipeline)
+    found = noted()["pipeline"]
+    assert (found.state, found.reason) == ("waiting", "status 7")
+    assert found.again_at is not None
+    assert time.time() < found.again_at / 1e6 < time.time() + 3
+    pipeline._command = [sys.executable, "-c", ready]
+    pipeline.known = msgspec.structs.replace(pipeline.known, due_at=0.0)
+    _look_after(pipeline)
+    deadline = time.monotonic() + 20
+    while noted()["pipeline"].state != "running":
+        assert pipeline.is_alive
+        assert time.monotonic() < deadline
+        threading.Event().wait(0.02)
+    pipeline.signal(signal.SIGKILL)
+    pipeline.wait(time.monotonic() + 20)
+    assert not ready_file(settings, "pipeline").exists()
+    running._stop()
+    assert not programs_file(str(tmp_path)).exists()
