@@ -26,6 +26,9 @@ __all__ = [
 
 UNKNOWN_PLUGIN: Final = "unknown"
 DIFFERENCES_MAX: Final = 100
+DIDS_OF_TASK_MAX: Final = 1_000
+DIDS_MAX: Final = 10_000
+"""Ids in one answer: it stays a few hundred kilobytes."""
 _NO_NUMBERS: Final[Mapping[tuple[str, ...], float]] = {}
 _SECOND: Final = 1_000_000
 
@@ -89,6 +92,8 @@ class RunningTask(CamelView, frozen=True, kw_only=True, rename="camel"):
     action_name: str
     did: str
     """The id of the first of them."""
+    dids: Sequence[str]
+    """The ids of all of them, first ones first: up to 1,000, and up to 10,000 in an answer."""
     start_time: datetime
     running_for_ms: int
     app_name: str
@@ -237,12 +242,19 @@ def running_tasks(
     problems: Sequence[PartProblem] = (),
 ) -> RunningTasks:
     """Who works on what. A task that was begun by a clock ahead of ours has been running for no time."""
+    left = DIDS_MAX
+    dids = list[list[str]]()
+    for piece in running:
+        some = piece.ids[: min(DIDS_OF_TASK_MAX, left)]
+        left -= len(some)
+        dids.append([str(id) for id in some])
     return RunningTasks(
         tasks=[
             RunningTask(
                 action_class=piece.queue,
                 action_name=piece.flow.action,
                 did=str(piece.first),
+                dids=its,
                 start_time=datetime.fromtimestamp(piece.since / _SECOND, UTC),
                 running_for_ms=max(0, round(now * 1000 - piece.since / 1000)),
                 app_name=piece.worker,
@@ -253,7 +265,7 @@ def running_tasks(
                 attempts=piece.attempts,
                 deadline=datetime.fromtimestamp(piece.deadline / _SECOND, UTC),
             )
-            for piece in running
+            for piece, its in zip(running, dids, strict=True)
         ],
         heartbeat_threshold_ms=round(heartbeat_seconds * 1000),
         timestamp=datetime.fromtimestamp(now, UTC),

@@ -157,9 +157,18 @@ def list_running(out: Sequence[tuple[Queue, Group, Sequence[Leased]]], limit: in
             worker=piece.worker,
             since=piece.since,
             deadline=piece.deadline,
+            ids=_ids(piece),
         )
         for queue, group, pieces in out
         for piece in pieces
     ]
     found.sort(key=lambda r: (r.since, r.first))
     return found[:limit]
+
+
+def _ids(piece: Leased) -> Sequence[int]:
+    """The ids of what is out, as a range where they follow each other."""
+    span, first = piece.span(), piece.parcel.first
+    if isinstance(span, range):
+        return range(first + span.start, first + span.stop, span.step)
+    return [first + offset for offset in span]

@@ -152,6 +152,8 @@ class Running(msgspec.Struct, frozen=True, kw_only=True):
     worker: str
     since: int
     deadline: int
+    ids: Sequence[int] = ()
+    """The ids of all of them, where the store that was asked knows them."""
 
 
 class Purged(msgspec.Struct, frozen=True):

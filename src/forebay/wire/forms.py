@@ -497,6 +497,7 @@ class RunningPage(Form, kw_only=True):
 def running_form(running: Running) -> RunningForm:
     """Running tasks as JSON."""
     fields = msgspec.structs.asdict(running)
+    del fields["ids"]  # there may be many: queue metrics have them
     return RunningForm(
         **{**fields, "first": str(running.first), "flow": msgspec.structs.asdict(running.flow)}
     )

@@ -21,6 +21,7 @@ from forebay.observe.queue_views import (
     running_tasks,
 )
 from forebay.store.store import LogStore
+from forebay.store.values import Running
 
 NOW = 1_800_000_000
 FLOW = {"flow": "daily", "flow_type": "TRANSFORM", "action": "sum"}
@@ -158,3 +159,25 @@ async def test_a_group_whose_flows_are_counted_together_has_all_that_waits() -> 
         (view,) = queue_views(Document(taken_at=NOW, families=families), {}, History())
         assert len(view.flows) == 2
         assert (view.ready, view.warm + view.cold) == (4, 4)
+
+
+async def test_a_running_task_has_the_ids_of_all_its_messages() -> None:
+    async with LogStore(MemoryLog()) as store:
+        await store.create_queue("orders")
+        await store.put_task("orders", *[b"x"] * 4)
+        first, *others = await store.get_task("orders", 4)
+        await store.settle(done=others[:1])
+        (task,) = running_tasks(await store.running(), now=NOW, heartbeat_seconds=30).tasks
+        assert task.did == str(first.id)
+        assert list(task.dids) == [str(each.id) for each in (first, *others[1:])]
+        assert task.count == 3
+
+
+def test_ids_of_running_tasks_are_bounded() -> None:
+    piece = Running(
+        queue="q", group="g", flow=Flow(), first=1, count=5_000, attempts=0, worker="w", since=0, deadline=0,
+        ids=range(1, 5_001),
+    )  # fmt: skip
+    tasks = running_tasks([piece] * 12, now=NOW, heartbeat_seconds=30).tasks
+    assert [len(task.dids) for task in tasks] == [1_000] * 10 + [0, 0]
+    assert tasks[0].dids[-1] == "1000"
