@@ -8,6 +8,7 @@ that is known to be away.
 from __future__ import annotations
 
 import asyncio
+import logging
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping, Sequence
 from importlib.metadata import version
 from time import monotonic, time
@@ -46,6 +47,7 @@ if TYPE_CHECKING:
 __all__ = ["HEARTBEAT_SECONDS", "LISTENERS_MAX", "Overview", "OverviewSource", "Plots"]
 
 T = TypeVar("T")
+logger: Final = logging.getLogger("forebay.api")
 
 KEEP_SECONDS: Final = 2.0
 LISTENERS_MAX: Final = 100
@@ -55,6 +57,9 @@ RUNNING_MAX: Final = 1_000
 HEARTBEAT_SECONDS: Final = QueueSettings().visibility_seconds
 _PATIENCE_SECONDS: Final = 5.0
 _SECOND: Final = 1_000_000
+_LOGGED: Final[set[tuple[str, str]]] = set()
+"""Parts that failed unexpectedly, and how: each is logged once."""
+_LOGGED_MAX: Final = 100
 _encode: Final = msgspec.json.Encoder().encode
 
 
@@ -196,7 +201,7 @@ class OverviewSource:
         if snapshot is None or document is None:
             parts.missing("queues", "nothing has been counted yet")
         else:
-            await self._view(snapshot, document)
+            await parts.part("queues", self._view(snapshot, document), None)
             omitted = omitted_groups(document)
             parts.problems += folded_problems(document)
             if snapshot.problem is not None:
@@ -265,7 +270,19 @@ class Parts:
             self.missing(name, str(error))
         except TimeoutError:
             self.missing(name, f"no answer within {_PATIENCE_SECONDS:g} seconds")
+        except Exception as error:  # noqa: BLE001 - one part is not there, the others are shown
+            self.broken(name, error)
         return otherwise
+
+    def broken(self, name: str, error: Exception) -> None:
+        """A part failed in a way that nobody expected: the others are shown, and it is logged once."""
+        said = f"{type(error).__name__}: {error}".removesuffix(": ")
+        if (name, said) not in _LOGGED:
+            if len(_LOGGED) >= _LOGGED_MAX:
+                _LOGGED.clear()
+            _LOGGED.add((name, said))
+            logger.error("%s can't be shown, which nobody expected", name, exc_info=error)
+        self.missing(name, said)
 
 
 def why_log_away(context: Context) -> str | None:

@@ -87,6 +87,11 @@ class Follower:
             if said != self.problem:
                 logger.warning("no newer snapshot can be read: %s", said)
             self.problem = said
+        except Exception as error:  # a publisher of another version may have written anything
+            said = redact(f"{type(error).__name__}: {error}".removesuffix(": "))
+            if said != self.problem:
+                logger.exception("no newer snapshot can be read, which nobody expected")
+            self.problem = said
         else:
             self.problem = None
 

@@ -27,11 +27,14 @@ class Counting(LogStore):
 
     asked = 0
     away = False
+    broken = False
 
     async def running(self, limit: int = 100) -> list[Running]:
         self.asked += 1
         if self.away:
             raise Unavailable("the warm tier is away", hint="wait")
+        if self.broken:
+            raise KeyError("shelf")
         return await super().running(limit)
 
 
@@ -134,3 +137,19 @@ async def test_tasks_that_only_other_servers_list_are_told(context: Context, tmp
     (problem,) = found.problems
     assert problem.part == "other servers' tasks"
     assert "here 0 of the 2" in problem.reason
+
+
+async def test_an_error_that_nobody_expected_takes_one_part_and_is_logged_once(
+    context: Context, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context.opened.broken = True  # type: ignore[union-attr]
+    for _ in range(2):
+        monkeypatch.setattr(context.overview, "_made", None)
+        found = await context.overview.overview()
+        (problem,) = found.problems
+        assert problem.part == "running"
+        assert problem.reason == "KeyError: 'shelf'"
+        assert found.queues
+    assert [record.getMessage() for record in caplog.records] == [
+        "running can't be shown, which nobody expected"
+    ]

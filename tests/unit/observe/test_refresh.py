@@ -224,3 +224,27 @@ async def test_convoys_health_is_that_of_the_oldest_part(world: World) -> None:
     assert float(found[f"{prefix}_snapshot_last_success_timestamp_seconds"]) == START
     assert found[f'{prefix}_refresh_total{{status="ok"}}'] == "1"
     assert found[f'{prefix}_refresh_total{{status="error"}}'] == "1"
+
+
+async def test_a_snapshot_of_a_publisher_with_other_labels_leaves_the_last_one(
+    world: World, caplog: pytest.LogCaptureFixture
+) -> None:
+    refresher, follower = world.refresher(), world.follower(names=["forebay", "convoy"])
+    await refresher.refresh()
+    await follower.look()
+
+    async def other() -> Document:
+        short = [(("shop", "ready"), 1)]
+        events = family("forebay_event_queue", "gauge", "E.", ("project", "status"), short)
+        return Document(taken_at=world.now, families=[events])
+
+    assert await world.refresher(make=other).refresh()
+    for _ in range(2):
+        await follower.look()
+    assert lines(follower)["x"] == "1"
+    assert follower.problem is not None
+    assert "labels" in follower.problem
+    assert len([record for record in caplog.records if record.levelno == logging.ERROR]) == 1
+    assert await refresher.refresh()
+    await follower.look()
+    assert lines(follower)["x"] == "2"
