@@ -33,6 +33,7 @@ from forebay.observe.snapshot_store import (
     check_whole,
     decode_meta,
     encode_meta,
+    failed_meta,
 )
 
 __all__ = ["FileSnapshots"]
@@ -133,6 +134,19 @@ class FileSnapshots:
             return version
 
         return await self._locked(publish)
+
+    async def note_failure(self, term: Term, error: str) -> bool:
+        """Say beside the current document that a refresh failed since; False where it can't be said."""
+
+        def note() -> bool:
+            version = self._pointer() if self._is_last(term) else None
+            if version is None:
+                return False
+            meta = decode_meta(version, self._read(f"v{version}.meta"))
+            self._write(f"v{version}.meta", encode_meta(failed_meta(meta, error)))
+            return True
+
+        return await self._locked(note)
 
     async def current(self, after: int = 0) -> Published | None:
         """The current document; None where there is none, or its version is `after`."""

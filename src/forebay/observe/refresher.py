@@ -1,8 +1,8 @@
 """Refresher: makes a document again and again in the background, and publishes it while it is its turn.
 
-Invariants: one process of all publishes at a time; a failure leaves what is current, is counted and said
-once, and is tried again after a pause that doubles up to the interval, with chance in it; a term is renewed
-while a document is made, and nothing is published in one that was taken over.
+Invariants: one process of all publishes at a time; a failure leaves what is current, is counted, said
+once and noted beside it, and is tried again after a pause that doubles up to the interval, with chance in
+it; a term is renewed while a document is made, and nothing is published in one that was taken over.
 """
 
 from __future__ import annotations
@@ -106,11 +106,11 @@ class Refresher:
             logger.warning("a snapshot came too late: %s", over)
             self.numbers.refreshes["waiting"] += 1
         except ForebayError as error:
-            self._failed(error)
+            await self._failed(error)
             return False
         except Exception as error:  # whatever it is, the last good one is served, and people are told
             logger.exception("a snapshot failed in an unexpected way")
-            self._failed(error)
+            await self._failed(error)
             return False
         return True
 
@@ -154,12 +154,17 @@ class Refresher:
             except ForebayError as error:  # the publication finds out whether it matters
                 logger.debug("the term of a snapshot can't be renewed: %s", error)
 
-    def _failed(self, error: Exception) -> None:
+    async def _failed(self, error: Exception) -> None:
         said = redact(str(error)) or type(error).__name__
         if said != self.numbers.error:
             logger.warning("the snapshot can't be refreshed, and the last one is served: %s", said)
         self.numbers.refreshes["error"] += 1
         self.numbers.error, self.numbers.last_failure_at = said, self._wall()
+        if self._term is not None:
+            try:
+                await self._store.note_failure(self._term, said)
+            except ForebayError as trouble:  # whoever reads sees by its age that it isn't made any more
+                logger.debug("the failure can't be noted beside the snapshot: %s", trouble)
 
     async def _give_away(self) -> None:
         if self._term is None:

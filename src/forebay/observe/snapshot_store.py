@@ -1,7 +1,8 @@
 """The seam under snapshots: a document that is published whole by one writer at a time, and read by anybody.
 
 A writer has a term: it begins where no other lasts, and has a number that is higher than those before it.
-Invariants: who reads gets a document as it was published, with its own metadata, or none; what is current
+Invariants: who reads gets a document as it was published, with its own metadata, or none, where only the
+metadata's status changes later, and only by the writer whose term it is; what is current
 never becomes an older one; a writer whose term was taken over publishes nothing more, however long it was
 paused; a publication that fails leaves what was current.
 """
@@ -17,7 +18,7 @@ from forebay.model import Conflict, Corrupt, Rejected
 
 __all__ = [
     "ERROR_CHARACTERS_MAX", "KEEP_VERSIONS", "PREFIX", "Published", "SnapshotMeta", "SnapshotStore", "Term",
-    "TermOver", "check_keep", "check_whole", "decode_meta", "encode_meta", "meta_of",
+    "TermOver", "check_keep", "check_whole", "decode_meta", "encode_meta", "failed_meta", "meta_of",
 ]  # fmt: skip
 
 KEEP_VERSIONS: Final = 3
@@ -48,8 +49,9 @@ class SnapshotMeta(msgspec.Struct, frozen=True, kw_only=True):
     rows_total: int
     """Series in it."""
     status: Literal["ok", "error"] = "ok"
+    """`error` while refreshes fail since it was published."""
     error_message: str | None = None
-    """Of the last refresh that failed, cut short."""
+    """Why the last one failed, cut short."""
     owner: str
     fence: int
     """The number of the term in which it was published."""
@@ -85,6 +87,13 @@ class SnapshotStore(Protocol):
         """Make a document the current one; its version. TermOver where the term was taken over."""
         ...
 
+    async def note_failure(self, term: Term, error: str) -> bool:
+        """Say in the metadata of the current document that a refresh has failed since.
+
+        The next document is ok again. False where there is none, or the term is over: nothing is said then.
+        """
+        ...
+
     async def current(self, after: int = 0) -> Published | None:
         """The current document; None where there is none, or its version is `after`, which the caller has.
 
@@ -98,21 +107,24 @@ class SnapshotStore(Protocol):
 
 
 def meta_of(
-    term: Term, data: bytes, *, source: str, generated_at: float, seconds: float, rows: int, error: str = ""
+    term: Term, data: bytes, *, source: str, generated_at: float, seconds: float, rows: int
 ) -> SnapshotMeta:
-    """The metadata of a document."""
+    """The metadata of a document, as it is published."""
     return SnapshotMeta(
         generated_at_unix=generated_at,
         source=source,
         aggregation_duration_ms=round(seconds * 1000, 3),
         rows_total=rows,
-        status="error" if error else "ok",
-        error_message=error[:ERROR_CHARACTERS_MAX] or None,
         owner=term.owner,
         fence=term.number,
         bytes=len(data),
         checksum=zlib.crc32(data),
     )
+
+
+def failed_meta(meta: SnapshotMeta, error: str) -> SnapshotMeta:
+    """The metadata of a document after a refresh that failed."""
+    return msgspec.structs.replace(meta, status="error", error_message=error[:ERROR_CHARACTERS_MAX])
 
 
 def check_keep(keep_versions: int) -> int:

@@ -24,6 +24,7 @@ from forebay.observe.snapshot_store import (
     check_whole,
     decode_meta,
     encode_meta,
+    failed_meta,
 )
 from forebay.warm.valkey.script import read_script
 from forebay.warm.valkey.server import Argument, Server
@@ -76,6 +77,14 @@ class ValkeySnapshots:
             text = f"term {term.number} of {term.owner} is over"
             raise TermOver(text, hint="another process publishes now")
         return int(found)
+
+    async def note_failure(self, term: Term, error: str) -> bool:
+        """Say beside the current document that a refresh failed since; False where it can't be said."""
+        found = await self.current()
+        if found is None:
+            return False
+        meta = encode_meta(failed_meta(found.meta, error))
+        return bool(await self._run("note", _text(term), f"v{found.version}", meta))
 
     async def current(self, after: int = 0) -> Published | None:
         """The current document; None where there is none, or its version is `after`."""

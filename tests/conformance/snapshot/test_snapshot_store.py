@@ -7,6 +7,7 @@ import random
 from collections.abc import AsyncIterator
 from pathlib import Path
 
+import msgspec
 import pytest
 
 from forebay.model import Corrupt, Rejected
@@ -124,6 +125,36 @@ async def test_a_document_that_is_not_whole_is_corrupt_until_the_next(rig: Snaps
     found = await store.current()
     assert found is not None
     assert found.data == b"abcd"
+
+
+async def test_a_failure_is_noted_beside_the_current_one_by_whoever_has_the_term(rig: SnapshotRig) -> None:
+    store, other = rig.open(), rig.open()
+    term = await begun(store)
+    assert not await store.note_failure(term, "there is none yet")
+    version = await store.publish(term, b"abc", meta(term, b"abc"))
+    assert await store.note_failure(term, "the log is away" + "." * 600)
+    found = await other.current()
+    assert found is not None
+    assert (found.version, found.data, found.meta.status) == (version, b"abc", "error")
+    assert found.meta.error_message == ("the log is away" + "." * 600)[:500]
+    published = meta(term, b"abc")
+    assert found.meta == msgspec.structs.replace(
+        published, status="error", error_message=found.meta.error_message
+    )
+    await rig.run_out()
+    new = await begun(other, "other")
+    assert not await store.note_failure(term, "from a term that is over")
+    assert await other.note_failure(new, "still away")
+    found = await store.current()
+    assert found is not None
+    assert found.meta.error_message == "still away"
+    await other.publish(new, b"d", meta(new, b"d"))
+    found = await store.current()
+    assert found is not None
+    assert (found.meta.status, found.meta.error_message) == ("ok", None)
+    await rig.flush()
+    assert not await other.note_failure(new, "everything was removed")
+    assert await store.current() is None
 
 
 async def test_after_everything_was_removed_terms_begin_anew(rig: SnapshotRig) -> None:

@@ -106,6 +106,9 @@ async def test_a_failure_keeps_the_last_good_one_and_is_said_once(
         "the snapshot can't be refreshed, and the last one is served: the log is away"
     ]
     assert dict(refresher.numbers.refreshes) == {"ok": 1, "error": 2}
+    kept = await world.store.current()
+    assert kept is not None
+    assert (kept.meta.status, kept.meta.error_message) == ("error", "the log is away")
     world.now += 61
     await follower.look()
     found = lines(follower)
@@ -115,6 +118,9 @@ async def test_a_failure_keeps_the_last_good_one_and_is_said_once(
     await follower.look()
     assert lines(follower)["forebay_snapshot_stale"] == "0"
     assert refresher.numbers.error == ""
+    kept = await world.store.current()
+    assert kept is not None
+    assert (kept.meta.status, kept.meta.error_message) == ("ok", None)
 
 
 async def test_an_error_that_nobody_expected_is_a_failure_like_any_other(world: World) -> None:

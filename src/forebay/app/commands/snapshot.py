@@ -131,6 +131,8 @@ def show(arguments: argparse.Namespace) -> int:
             )
         ],
     )  # fmt: skip
+    if meta.error_message is not None:
+        warn(f"refreshes have failed since: {meta.error_message}")
     print_table(("family", "kind", "labels", "value"), _rows(document, everything=arguments.all))
     return 0
 
