@@ -202,6 +202,12 @@ ROWS: dict[str, list[Panel]] = {
             ("max(forebay_snapshot_series)", "series"),
             ("max by (family) (forebay_snapshot_folded_series)", "folded: {{family}}"),
         ),
+        graph(
+            "Rounds on Spark",
+            "s",
+            ("forebay_fold_seconds", "a round takes"),
+            ("time() - forebay_fold_taken_at_seconds", "since the last one"),
+        ),
     ],
     "Workers": [
         graph(

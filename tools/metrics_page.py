@@ -9,9 +9,10 @@ def metrics_page(note: str) -> Iterator[str]:
     """The page."""
     yield f"{note}\n# Metrics\n"
     yield "All metrics of all programs. Servers and relays have them on `/metrics` of their port; workers,"
-    yield "Managers, `forebay deliver` and pipelines where `--metrics HOST:PORT` says; under `forebay up`,"
-    yield "unless told otherwise, a pipeline at 127.0.0.1:6633, and a worker at 127.0.0.1:6634. Every program"
-    yield "answers in OpenMetrics or in the classic text, as `Accept` asks."
+    yield "Managers, `forebay deliver`, pipelines and `forebay snapshot run` where `--metrics HOST:PORT`"
+    yield "says; under `forebay up`, unless told otherwise, a pipeline at 127.0.0.1:6633, a worker at"
+    yield "127.0.0.1:6634, and the job on Spark at 127.0.0.1:6635. Every program answers in OpenMetrics or in"
+    yield "the classic text, as `Accept` asks."
     yield "[Metrics](../explanation/metrics.md) explains which instance shows what, and how fresh it is."
     for section in SECTIONS:
         yield f"\n## {section.title}\n\n{section.text}\n"

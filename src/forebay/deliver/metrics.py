@@ -75,7 +75,7 @@ _READERS: Final[Mapping[str, _Reader]] = {
     "queue_delivered_total": _one(lambda d: d.counts.delivered),
     "queue_split_total": _one(lambda d: d.counts.splits),
     "queue_dead_letters": _one(lambda d: d.queue.dead_count),
-    "queue_dead_letters_total": _by_label(lambda d: d.counts.buried, _ERRORS),
+    "queue_given_up_total": _by_label(lambda d: d.counts.buried, _ERRORS),
     "queue_failover_size": _one(lambda d: d.queue.volatile),
     "export_data_loss_total": _one(lambda d: d.queue.lost),
     "fastqueue_inmemory_blocks": _one(lambda d: d.queue.backing_counts().memory_blocks),

@@ -84,7 +84,7 @@ _DELIVERY: Final = ("project", "project_name", "endpoint", "status", "event_type
 
 _PROCESS: Final = Section(
     "Every program",
-    "Servers, workers, Managers, `forebay deliver`, pipelines and relays.",
+    "Servers, workers, Managers, `forebay deliver`, pipelines, `forebay snapshot run` and relays.",
     (
         _gauge("forebay_build_info", "Always 1; the version of Forebay and of Python.", "version", "python"),
         _gauge("process_virtual_memory_bytes", "Virtual memory."),
@@ -193,7 +193,7 @@ _SNAPSHOT: Final = Section(
 
 _FOLD: Final = Section(
     "The job on Spark",
-    "The program that computes events and deliveries.",
+    "`forebay snapshot run --metrics`, which computes events and deliveries: [rich metrics](../how-to/watch-queues-with-rich-metrics.md).",
     (
         _counter("forebay_fold_rounds_total", "Rounds of this process."),
         _gauge("forebay_fold_seconds", "Duration of the last round, from plan to series."),
@@ -309,7 +309,7 @@ _RELAY: Final = Section(
         _counter("forebay_relay_queue_delivered_total", "Requests that the destination accepted.", "destination"),
         _counter("forebay_relay_queue_split_total", "Requests split because they were too large.", "destination"),
         _gauge("forebay_relay_queue_dead_letters", "Dead letters that are kept.", "destination"),
-        _counter("forebay_relay_queue_dead_letters_total", "Requests given up.", "destination", "error_type"),
+        _counter("forebay_relay_queue_given_up_total", "Requests given up.", "destination", "error_type"),
         _gauge("forebay_relay_queue_failover_size", "Entries in memory alone, while the disk takes none.", "destination"),
         _counter("forebay_relay_export_data_loss_total", "Entries acknowledged, then dropped or damaged.", "destination"),
         _gauge("forebay_relay_fastqueue_inmemory_blocks", "Entries in memory.", "destination"),

@@ -1,4 +1,4 @@
-"""Every program that has metrics, at work. The numbers of a pipeline are shown without Spark."""
+"""Every program that has metrics, at work. The numbers of programs on Spark are shown without it."""
 
 from __future__ import annotations
 
@@ -9,13 +9,21 @@ import threading
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from time import time
 from typing import Any, Final, Self
+
+from prometheus_client.registry import Collector
 
 from forebay.app.commands.numbers_page import NumbersPage
 from forebay.deliver.queue_metrics import QueueDeliveryMetrics
+from forebay.observe.document import Document, encode_document, snapshot_family
+from forebay.observe.file_snapshots import FileSnapshots
+from forebay.observe.metric_table import SECTIONS
+from forebay.observe.snapshot_store import meta_of
 from forebay.spark.archive.job import QueueRan, Ran
 from forebay.spark.archive.numbers import ArchiveNumbers
 from forebay.spark.flows.numbers import PipelineNumbers
+from forebay.spark.snapshot.numbers import FoldNumbers
 from tests.integration.http_wire import ask
 from tests.integration.pages import get
 from tests.integration.work.victim import QUEUE
@@ -25,7 +33,7 @@ from tests.servers.process import ServerProcess, free_port
 
 __all__ = ["NAMES", "PROGRAMS", "Fleet"]
 
-PROGRAMS: Final = ("server", "worker", "manager", "deliver", "pipeline", "relay")
+PROGRAMS: Final = ("server", "worker", "manager", "deliver", "pipeline", "snapshot", "relay")
 NAMES: Final = ("forebay", "convoy", "deltafi", "queen")
 _START_SECONDS: Final = 60
 
@@ -68,7 +76,9 @@ class Fleet:
         self._program("worker", "tests.integration.work.victim:worker", *self._store_and_page("worker"))
         self._program("manager", *self._store_and_page("manager"))
         self._program("deliver", "mail", "--to", to_relay, *self._store_and_page("deliver"))
-        self._stack.enter_context(_pipeline_page(self.ports["pipeline"]))
+        self._stack.enter_context(_page(self.ports["pipeline"], _pipeline_numbers()))
+        self._stack.enter_context(_page(self.ports["snapshot"], [_fold_numbers()]))
+        asyncio.run(_publish_rich(self.server.data / "snapshot" / "rich"))
         for name, port in self.ports.items():
             assert get(f"http://127.0.0.1:{port}/metrics")[0] == 200, name
 
@@ -98,14 +108,43 @@ class Fleet:
         process.wait_ready(lambda: get(url)[0] == 200, _START_SECONDS, log)
 
 
-@contextmanager
-def _pipeline_page(port: int) -> Iterator[None]:
-    """The page of `forebay pipeline run`, of a flow and an archive that did something."""
+def _pipeline_numbers() -> list[Collector]:
+    """What `forebay pipeline run` shows, of a flow and an archive that did something."""
     flows, archive = PipelineNumbers(), ArchiveNumbers()
     flows.of("clean", "TRANSFORM").batch(10, 9, 1, 0.3)
     counts: dict[str, Any] = dict.fromkeys(("messages", "outcomes", "files", "bytes", "lag"), 1)
     archive.add(Ran(version=1, queues=[QueueRan(queue="orders", **counts)]))
-    page = NumbersPage([flows, archive, QueueDeliveryMetrics()], lambda: None, f"127.0.0.1:{port}")
+    return [flows, archive, QueueDeliveryMetrics()]
+
+
+def _fold_numbers() -> Collector:
+    """What `forebay snapshot run` shows, after a round."""
+    numbers = FoldNumbers()
+    numbers.slices = numbers.series = numbers.rounds = numbers.folded = 1
+    numbers.seconds, numbers.taken_at = 0.2, time()
+    numbers.refreshes.refreshes["ok"] = 1
+    return numbers
+
+
+async def _publish_rich(folder: Path) -> None:
+    """Publish the part that Spark computes: one series of each of its families."""
+    now = time()
+    rich = next(section for section in SECTIONS if section.title == "Events and deliveries")
+    families = [
+        snapshot_family(row.name, [(["x"] * len(row.labels), now if row.kind == "age" else 1.0)])
+        for row in rich.metrics
+    ]
+    data, store = encode_document(Document(taken_at=now, families=families)), FileSnapshots(folder)
+    term = await store.begin_term("fleet", 60)
+    assert term is not None
+    meta = meta_of(term, data, source="spark", generated_at=now, seconds=1, rows=len(families))
+    await store.publish(term, data, meta)
+
+
+@contextmanager
+def _page(port: int, numbers: list[Collector]) -> Iterator[None]:
+    """The page of a program on Spark."""
+    page = NumbersPage(numbers, lambda: None, f"127.0.0.1:{port}")
     loop = asyncio.new_event_loop()
     loop.run_until_complete(page.__aenter__())
     thread = threading.Thread(target=loop.run_forever, daemon=True)

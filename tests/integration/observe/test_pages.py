@@ -64,6 +64,21 @@ def test_a_page_is_clean_and_has_nothing_that_the_table_lacks(program: str, flee
     assert names_of(families) == classic
 
 
+NOT_SHOWN = {
+    "forebay_snapshot_last_failure_timestamp_seconds",  # nothing has failed
+    "forebay_warm_healthy",  # each server has its own warm tier
+}
+"""Names that a program shows in another situation than these are in."""
+
+
+def test_all_programs_together_show_what_the_table_has(fleet: Fleet, awake: Awake) -> None:
+    until(fleet.server, "forebay_snapshot_stale", 0, awake)
+    until(fleet.server, 'forebay_snapshot_part_stale{part="rich"}', 0, awake)
+    pages = [scrape(port) for port in fleet.ports.values()]
+    shown = set[str]().union(*(names_of(text_string_to_metric_families(page)) for page in pages))
+    assert sorted(TABLE.keys() - shown) == sorted(NOT_SHOWN)
+
+
 @pytest.mark.parametrize("name", NAMES)
 def test_a_choice_of_names_shows_those_and_is_clean(name: str, awake: Awake) -> None:
     sections = quick()

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+import yaml
 
 from tests.awake import Awake
 from tests.integration.observe.fleet import Fleet
@@ -16,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("prometheus_program")
 JOBS = {
     "server": "forebay", "worker": "forebay-worker", "manager": "forebay-manager",
     "deliver": "forebay-deliver", "pipeline": "forebay-pipeline", "relay": "forebay-relay",
+    "snapshot": "forebay-snapshot",
 }  # fmt: skip
+EXAMPLE = yaml.safe_load((RULES.parent / "prometheus.yml").read_text("utf-8"))
 NOT_HERE = {
     "forebay_warm_healthy",  # each server has its own warm tier
     "max by (family) (forebay_snapshot_folded_series)",  # there aren't that many series
@@ -37,6 +40,10 @@ def prometheus(fleet: Fleet) -> Iterator[PrometheusServer]:
 def filled_in(expr: str) -> str:
     """An expression as Grafana sends it."""
     return expr.replace("$queue", ".*").replace("$__rate_interval", "1m")
+
+
+def test_the_example_of_what_to_scrape_has_a_job_for_each_program() -> None:
+    assert {job["job_name"] for job in EXAMPLE["scrape_configs"]} == set(JOBS.values())
 
 
 @pytest.mark.parametrize("expr", QUERIES)

@@ -105,7 +105,7 @@ async def test_numbers_follow_what_happens() -> None:
         assert found["forebay_relay_queue_failures_total", "client_error"] == 1
         assert found["forebay_relay_queue_delivered_total", ""] == 1
         assert found["forebay_relay_queue_dead_letters", ""] == 1
-        assert found["forebay_relay_queue_dead_letters_total", "client_error"] == 1
+        assert found["forebay_relay_queue_given_up_total", "client_error"] == 1
         assert found["forebay_relay_queue_export_latency_seconds_count", ""] == 3
         assert found["forebay_relay_queue_export_latency_seconds_bucket", "+Inf"] == 3
         assert found["forebay_relay_queue_workers", ""] == 2

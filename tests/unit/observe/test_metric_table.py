@@ -142,3 +142,9 @@ def test_the_format_is_the_one_that_is_preferred(accept: str, wanted: bool) -> N
 )
 def test_an_answer_is_compressed_for_those_who_read_gzip(accept_encoding: str, wanted: bool) -> None:  # noqa: FBT001 - a parameter
     assert takes_gzip(accept_encoding) is wanted
+
+
+def test_no_two_metrics_have_the_same_family() -> None:
+    """A page shows one of two: a gauge `x` hides a counter `x_total`, whose family is `x`."""
+    names = [row.family_name for row in TABLE.values()]
+    assert sorted(name for name in set(names) if names.count(name) > 1) == []
