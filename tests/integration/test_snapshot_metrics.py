@@ -135,14 +135,17 @@ def test_of_several_servers_only_one_shows_series_where_that_is_wanted(
             until(second, READY, 2, awake)
 
 
-def test_what_another_process_computes_is_shown_with_the_rest(awake: Awake) -> None:
-    with ForebayServer(sections=quick()) as server:
+@pytest.mark.parametrize(("rich_interval", "stale"), [("15s", 1), ("1h", 0)])
+def test_what_another_process_computes_is_shown_with_the_rest(
+    awake: Awake, rich_interval: str, stale: int
+) -> None:
+    with ForebayServer(sections=quick(rich_interval=rich_interval)) as server:
         asyncio.run(publish_part(server.data / "snapshot" / "rich"))
         until(server, 'forebay_events{project="shop"}', 7, awake)
         age = number(server, 'forebay_snapshot_part_age_seconds{part="rich"}')
         assert age is not None
         assert age > 100
-        assert number(server, 'forebay_snapshot_part_stale{part="rich"}') == 1
+        assert number(server, 'forebay_snapshot_part_stale{part="rich"}') == stale
         assert number(server, 'forebay_snapshot_part_stale{part="counters"}') == 0
         assert number(server, "forebay_snapshot_stale") == 0
 

@@ -63,10 +63,9 @@ class FileRig:
 class ValkeyRig:
     """Snapshots in Valkey under a prefix of its own."""
 
-    def __init__(self, url: str, prefix: str, client: Any) -> None:
+    def __init__(self, url: str, prefix: str) -> None:
         self._url = url
         self._prefix = prefix
-        self._client = client
         self.opened: list[ValkeySnapshots] = []
 
     def open(self, keep_versions: int = 3) -> ValkeySnapshots:
@@ -77,29 +76,36 @@ class ValkeyRig:
 
     async def run_out(self) -> None:
         """Let the time of the last term run out."""
-        await self._client.delete(f"{self._prefix}:lock")
+        async with self._client() as client:
+            await client.delete(f"{self._prefix}:lock")
 
     async def tear(self) -> None:
         """Cut the current document short."""
-        current = (await self._client.get(f"{self._prefix}:current")).decode()
-        key = f"{self._prefix}:{current}:data"
-        await self._client.set(key, (await self._client.get(key))[:-1])
+        async with self._client() as client:
+            current = (await client.get(f"{self._prefix}:current")).decode()
+            key = f"{self._prefix}:{current}:data"
+            await client.set(key, (await client.get(key))[:-1])
 
     async def flush(self) -> None:
         """Remove everything."""
-        await self._client.delete(*await self._client.keys(f"{self._prefix}*"))
+        async with self._client() as client:
+            if keys := await client.keys(f"{self._prefix}*"):
+                await client.delete(*keys)
+
+    def _client(self) -> Any:
+        """A connection of its own: the server may have been killed since the last one."""
+        return redis.asyncio.Redis.from_url(self._url)
 
 
 @asynccontextmanager
 async def valkey_rig(url: str, prefix: str) -> AsyncIterator[ValkeyRig]:
     """Give a rig, and close its connections."""
-    async with redis.asyncio.Redis.from_url(url) as client:
-        rig = ValkeyRig(url, prefix, client)
-        try:
-            yield rig
-        finally:
-            for store in rig.opened:
-                await store.__aexit__()
+    rig = ValkeyRig(url, prefix)
+    try:
+        yield rig
+    finally:
+        for store in rig.opened:
+            await store.__aexit__()
 
 
 def meta(term: Term, data: bytes, at: float = 1.5) -> SnapshotMeta:

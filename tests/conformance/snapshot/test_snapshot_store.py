@@ -4,15 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import random
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
+from typing import TypeVar
 
 import msgspec
 import pytest
 
-from forebay.model import Corrupt, Rejected
+from forebay.model import Corrupt, Rejected, Unavailable
 from forebay.observe.snapshot_store import SnapshotStore, Term, TermOver
 from tests.conformance.snapshot.rigs import FileRig, SnapshotRig, meta, valkey_rig
+from tests.servers import ValkeyServer
+
+T = TypeVar("T")
 
 SECONDS = 10.0
 
@@ -173,12 +177,22 @@ async def test_after_everything_was_removed_terms_begin_anew(rig: SnapshotRig) -
         await store.publish(term, b"b", meta(term, b"b"))
 
 
-class Schedule:
-    """Two writers are paused, take over, renew and end, in any order, and somebody reads meanwhile."""
+STEPS = ("begin", "publish", "publish", "renew", "end", "fail", "run out")
 
-    def __init__(self, rig: SnapshotRig, chance: random.Random) -> None:
+
+class Schedule:
+    """Two writers are paused, take over, renew, fail and end, in any order, and somebody reads meanwhile.
+
+    A server of their own is flushed, and killed while they go on: what can't be reached is tried again.
+    """
+
+    def __init__(self, rig: SnapshotRig, chance: random.Random, server: ValkeyServer | None = None) -> None:
         self._rig = rig
         self._chance = chance
+        self._server = server
+        self._steps = STEPS if server is None else (*STEPS, *STEPS, "flush", "kill")
+        self.away = 0
+        """How often the server could not be reached."""
         self._stores = [rig.open(keep_versions=2) for _ in range(2)]
         self._terms: list[Term | None] = [None, None]
         self._valid: Term | None = None
@@ -197,7 +211,7 @@ class Schedule:
     async def _read(self) -> None:
         seen = 0
         while not self._is_over:
-            found = await self._stores[0].current()
+            found = await self._patiently(self._stores[0].current)
             if found is not None:
                 assert found.version >= seen, "what is current became an older one"
                 assert found.data == document(found.meta.fence)
@@ -205,17 +219,47 @@ class Schedule:
             await asyncio.sleep(0)
 
     async def _step(self, who: int) -> None:
-        store, term = self._stores[who], self._terms[who]
-        what = self._chance.choice(["begin", "publish", "publish", "renew", "end", "run out"])
-        if what == "run out":
+        what = self._chance.choice(self._steps)
+        if what == "kill":
+            assert self._server is not None
+            restarting = asyncio.create_task(asyncio.to_thread(self._restart, self._server))
+            await self._do(who, self._chance.choice(STEPS[:-1]))
+            await restarting
+        elif what == "flush":
+            await self._patiently(self._rig.flush)
+            self._valid = None
+        elif what == "run out":
             await self._rig.run_out()
-        elif what == "begin":
-            if begun := await store.begin_term(f"w{who}", SECONDS):
+        else:
+            await self._do(who, what)
+
+    @staticmethod
+    def _restart(server: ValkeyServer) -> None:
+        server.kill()
+        server.start()
+
+    async def _patiently(self, verb: Callable[[], Awaitable[T]]) -> T:
+        """What a verb answers, as soon as the server is there."""
+        while True:
+            try:
+                return await verb()
+            except Unavailable:
+                assert self._server is not None, "it was there all the time"
+                self.away += 1
+                await asyncio.sleep(0)
+
+    async def _do(self, who: int, what: str) -> None:
+        store, term = self._stores[who], self._terms[who]
+        if what == "begin":
+            if begun := await self._patiently(lambda: store.begin_term(f"w{who}", SECONDS)):
                 self._terms[who] = self._valid = begun
         elif term is not None and what == "renew":
-            assert await store.renew_term(term, SECONDS) is (term == self._valid)
+            assert await self._patiently(lambda: store.renew_term(term, SECONDS)) is (term == self._valid)
+        elif term is not None and what == "fail":
+            noted = await self._patiently(lambda: store.note_failure(term, "no"))
+            assert not noted or term == self._valid, "a term that is over said something"
         elif term is not None and what == "end":
-            await store.end_term(term)
+            await self._patiently(lambda: store.end_term(term))
             self._valid = None if term == self._valid else self._valid
         elif term is not None:
             await self._publish(store, term)
@@ -223,7 +267,7 @@ class Schedule:
     async def _publish(self, store: SnapshotStore, term: Term) -> None:
         data = document(term.number)
         try:
-            version = await store.publish(term, data, meta(term, data))
+            version = await self._patiently(lambda: store.publish(term, data, meta(term, data)))
         except TermOver:
             assert term != self._valid
         else:
@@ -244,3 +288,16 @@ async def test_in_any_order_of_things_what_is_current_only_grows(rig: SnapshotRi
         if await rig.open().versions():
             await rig.flush()
         await Schedule(rig, chance).run()
+
+
+async def test_a_server_that_is_flushed_and_killed_serves_no_older_document(
+    valkey: ValkeyServer, rng: random.Random
+) -> None:
+    away = 0
+    async with valkey_rig(valkey.url, "test:snapshot") as rig:
+        for _ in range(30):
+            await rig.flush()
+            schedule = Schedule(rig, rng, valkey)
+            await schedule.run()
+            away += schedule.away
+    assert away, "nobody noticed that it was killed"
