@@ -340,6 +340,11 @@ async def test_an_outage_is_told_and_what_is_spooled(page: Page) -> None:
         await page.until("document.body.dataset.state === 'stale'")
         await page.until(f"{BANNERS}.includes('The numbers are old')")
         assert await page.value(cell("orders", "total")) == "3"
+        ledger = "document.querySelector('#ledger').textContent"
+        await page.until(f"{ledger}.includes('10 accepted, every one accounted for, 7 of them on this')")
+        await page.click("#queues tr.row")
+        facts = "[...document.querySelectorAll('.facts dl > div')].map((d) => d.textContent)"
+        await page.until(f"{facts}.includes('spooled7')")
         await keep_picture(page, "outage")
         cluster.start()
         await page.until(f"{cell('orders', 'total')} === '10' && {BANNERS} === ''")
@@ -546,7 +551,7 @@ async def test_rates_plot_and_time_to_drain_are_shown(page: Page, server: Foreba
     await load(page, server, "queues")
     queue = {
         "queue": "orders", "group": "workers", "plugin": "unknown", "mode": "warm", "ready": 120, "leased": 0,
-        "delayed": 0, "dead": 0, "spooled": 0, "warm": 120, "cold": 0, "held": 120, "held_max": 1_000,
+        "delayed": 0, "dead": 0, "warm": 120, "cold": 0, "held": 120, "held_max": 1_000,
         "accepted": 500, "done": 380, "oldest_at": 1_000_000, "in_rate": 12.5, "out_rate": 42.0,
         "drain_seconds": 90.0, "flows": [],
     }  # fmt: skip

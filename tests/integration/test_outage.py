@@ -115,6 +115,7 @@ def test_an_outage_is_seen_everywhere_and_so_is_its_end(
         assert numbers["file_buffer"] == {"pending": 13, "flushed": 0, "failed": 0, "db_healthy": False}
         text = scrape(server.port)
         assert "forebay_spool_pending 13.0" in text
+        assert 'forebay_spool_queue_pending{queue="orders"} 13.0' in text
         assert "forebay_database_healthy 0.0" in text
         assert 'forebay_messages_total{what="spooled"} 8.0' in text
         assert 'forebay_messages_total{what="buffered"} 5.0' in text

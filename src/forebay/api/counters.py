@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Final
 
 from prometheus_client.registry import Collector
 
+from forebay.observe.document import snapshot_family
 from forebay.observe.shown_metrics import ShownMetric, shown_histogram, shown_number, shown_numbers
 
 if TYPE_CHECKING:
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from forebay.failover.status import SpoolStatus
     from forebay.log.values import Appended
 
+_SPOOLED_QUEUES_MAX: Final = 1_000
 _BOUNDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0)
 
 
@@ -132,6 +134,9 @@ def _spooled(status: SpoolStatus) -> Iterator[ShownMetric]:
     }
     for name, value in numbers.items():
         yield shown_number(name, value)
+    largest = sorted(((queue,), float(count)) for queue, count in status.queues.items() if count)
+    by_queue = snapshot_family("forebay_spool_queue_pending", largest, series_max=_SPOOLED_QUEUES_MAX)
+    yield shown_numbers("forebay_spool_queue_pending", by_queue.series)
 
 
 def _labelled(name: str, counts: Counter[str]) -> ShownMetric:

@@ -222,6 +222,7 @@ class OverviewSource:
                 parts.missing("other flows on Spark", f"the first {len(flows.flows)} by name are listed")
             if unlisted := self.unlisted(running):
                 parts.missing("other servers' tasks", unlisted)
+        spool = _spool(context)
         return Overview(
             at=round(time() * _SECOND),
             counted_at=None if document is None else round(document.taken_at * _SECOND),
@@ -230,9 +231,9 @@ class OverviewSource:
             server=version("forebay"),
             queues=self._views[:QUEUES_MAX],
             queues_omitted=max(0, len(self._views) - QUEUES_MAX) + omitted,
-            ledger=self._ledger,
+            ledger=_ledger_with(self._ledger, spool),
             running=[running_form(piece) for piece in running],
-            spool=_spool(context),
+            spool=spool,
             destinations=destinations,
             crew=crew,
             flows=flows.flows,
@@ -327,6 +328,14 @@ async def _crew(store: Any) -> Crew | None:
 
 async def _flows(store: Any) -> FlowPlaces:
     return await flow_places(store.log) if isinstance(store, LogStore) else NO_FLOWS
+
+
+def _ledger_with(ledger: LedgerView | None, spool: SpoolStatus | None) -> LedgerView | None:
+    """The books of all with what is in the spool of this server."""
+    if ledger is None or spool is None or not spool.pending:
+        return ledger
+    accepted = ledger.accepted + spool.pending
+    return msgspec.structs.replace(ledger, accepted=accepted, spooled=spool.pending)
 
 
 def _spool(context: Context) -> SpoolStatus | None:

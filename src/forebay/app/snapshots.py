@@ -26,6 +26,8 @@ __all__ = ["following", "open_snapshots", "refreshing"]
 
 _PAGE_QUEUES: Final = 500
 """So few that a page takes milliseconds."""
+REST: Final = 9.0
+"""How much longer than counting takes it rests: a tenth of a core, however many queues there are."""
 SOURCE: Final = "counters"
 RICH: Final = "rich"
 """The part that Spark computes."""
@@ -102,6 +104,7 @@ async def refreshing(
             interval_seconds=section.refresh_interval,
             term_seconds=section.lock_ttl,
             seconds_max=section.max_staleness,
+            rest=REST,
             numbers=numbers,
             is_outdated=is_outdated,
         )

@@ -51,7 +51,6 @@ _BOOKS: Final[tuple[_Column[GroupStats], ...]] = (
     _Column("forebay_queue_leased", lambda s: s.handed),
     _Column("forebay_queue_delayed", lambda s: s.delayed + s.deferred - s.due),
     _Column("forebay_queue_dead", lambda s: s.dead),
-    _Column("forebay_queue_spooled", lambda s: s.spooled),
     _Column("forebay_queue_accepted_total", lambda s: s.accepted),
     _Column("forebay_queue_done_total", lambda s: s.done),
     _Column("forebay_queue_expired_total", lambda s: s.expired),

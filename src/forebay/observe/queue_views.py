@@ -142,7 +142,6 @@ class QueueView(View, frozen=True, kw_only=True):
     leased: int
     delayed: int
     dead: int
-    spooled: int
     warm: int
     cold: int
     held: int
@@ -174,6 +173,8 @@ class LedgerView(View, frozen=True, kw_only=True):
     """What is missing in all, whichever way."""
     differences: Sequence[Difference]
     """The groups that it is missing in, the worst ones first."""
+    spooled: int = 0
+    """Of what was accepted: messages on this server's disk, on their way to the log."""
 
 
 def time_of(seconds: float | None) -> datetime | None:
@@ -291,7 +292,6 @@ def queue_views(document: Document, plugins: Mapping[str, str], history: History
             leased=numbers.count("forebay_queue_leased", key),
             delayed=numbers.count("forebay_queue_delayed", key),
             dead=numbers.count("forebay_queue_dead", key),
-            spooled=numbers.count("forebay_queue_spooled", key),
             warm=numbers.warm(key, its_flows),
             cold=numbers.count("forebay_queue_cold", key),
             held=numbers.count("forebay_queue_warm", key),

@@ -20,13 +20,23 @@ from forebay.model import ForebayError, Unavailable, cancel, redact
 from forebay.observe.document import Document, encode_document
 from forebay.observe.snapshot_store import SnapshotStore, Term, TermOver, meta_of
 
-__all__ = ["RefreshNumbers", "Refresher"]
+__all__ = ["RefreshNumbers", "Refresher", "pause_after"]
 
 logger: Final = logging.getLogger("forebay.observe")
 
+_REFRESHES_BEFORE_STALE: Final = 4
 _PAUSE_SECONDS: Final = 0.5
 _RENEWALS: Final = 3
 """How often a term is renewed while it would last."""
+
+
+def pause_after(took: float, interval: float, *, rest: float, seconds_max: float) -> float:
+    """Seconds until the next refresh, after one that took so many.
+
+    It is `rest` times as long as that, where this is longer than the interval; but several refreshes come
+    before a document is stale, after `seconds_max`.
+    """
+    return max(interval - took, min(rest * took, seconds_max / _REFRESHES_BEFORE_STALE), 0.0)
 
 
 class RefreshNumbers:
@@ -47,6 +57,8 @@ class RefreshNumbers:
 class Refresher:
     """Publishes what `make` counts, within `seconds_max`. `run` ends when it is cancelled: others' turn.
 
+    For `rest` see `pause_after`.
+
     `is_outdated` tells if the last document repeats a part which is older than it may be.
     """
 
@@ -60,6 +72,7 @@ class Refresher:
         interval_seconds: float,
         term_seconds: float,
         seconds_max: float = math.inf,
+        rest: float = 0.0,
         numbers: RefreshNumbers | None = None,
         is_outdated: Callable[[], bool] = lambda: False,
         chance: Callable[[], float] = random.random,
@@ -72,6 +85,7 @@ class Refresher:
         self._interval = interval_seconds
         self._term_seconds = term_seconds
         self._seconds_max = seconds_max
+        self._rest = rest
         self._is_outdated = is_outdated
         self._chance = chance
         self._wall = wall
@@ -89,7 +103,9 @@ class Refresher:
                     pause = min(self._interval, _PAUSE_SECONDS * 2.0 ** min(failures, 32))
                     await asyncio.sleep(pause * (0.5 + self._chance() / 2))
                 else:
-                    await asyncio.sleep(max(0.0, self._interval - (time.monotonic() - began)))
+                    took = time.monotonic() - began
+                    pause = pause_after(took, self._interval, rest=self._rest, seconds_max=self._seconds_max)
+                    await asyncio.sleep(pause)
         finally:
             await asyncio.shield(self._give_away())
 

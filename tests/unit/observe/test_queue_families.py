@@ -32,11 +32,11 @@ async def test_every_state_of_a_message_is_counted_where_it_is() -> None:
         found = await shown(store)
         key = ("orders", "workers")
         assert {name: found[f"forebay_queue_{name}"][key] for name in (
-            "accepted", "ready", "leased", "delayed", "dead", "done", "expired", "purged", "spooled",
+            "accepted", "ready", "leased", "delayed", "dead", "done", "expired", "purged",
             "difference", "warm_limit", "is_cold",
         )} == {
             "accepted": 11, "ready": 6, "leased": 1, "delayed": 2, "dead": 1, "done": 1, "expired": 0,
-            "purged": 0, "spooled": 0, "difference": 0, "warm_limit": 4, "is_cold": 1,
+            "purged": 0, "difference": 0, "warm_limit": 4, "is_cold": 1,
         }  # fmt: skip
         assert found["forebay_queue_warm"][key] + found["forebay_queue_cold"][key] >= 6
         assert found["forebay_queue_oldest_age_seconds"][key] == NOW / 1_000_000

@@ -13,9 +13,18 @@ from forebay.model import Unavailable
 from forebay.observe.document import Document, family, merged
 from forebay.observe.file_snapshots import FileSnapshots
 from forebay.observe.follower import Follower
-from forebay.observe.refresher import Refresher
+from forebay.observe.refresher import Refresher, pause_after
 
 START = 1_800_000_000.0
+
+
+@pytest.mark.parametrize(
+    ("took", "pause"), [(0.1, 4.9), (0.5, 4.5), (1.0, 9.0), (3.0, 15.0), (30.0, 15.0)], ids=str
+)
+def test_what_takes_long_to_count_is_counted_less_often_and_before_it_is_stale(
+    took: float, pause: float
+) -> None:
+    assert pause_after(took, 5.0, rest=9.0, seconds_max=60.0) == pytest.approx(pause)
 
 
 class World:

@@ -105,7 +105,7 @@ function sharedHint(row) {
 
 const FACTS = [
   ["ready", "can be taken now"], ["leased", "out with workers"], ["delayed", "for later"], ["dead", "given up"],
-  ["spooled", "on a server's disk"], ["done", "finished"], ["accepted", "in all"],
+  ["spooled", "on this server's disk"], ["done", "finished"], ["accepted", "in all"],
 ];
 
 const details = (page) => () => {
@@ -121,7 +121,8 @@ const details = (page) => () => {
     make("p", { class: "actions" }, pause, dead));
   const update = (shown) => {
     row = shown;
-    for (const [name, figure] of figures) say(figure, count(row[name]));
+    const all = { ...row, spooled: page.overview.spool?.queues[row.queue] ?? 0 };
+    for (const [name, figure] of figures) say(figure, count(all[name]));
     fill(drawing, String(page.plots.version), () => [plot(page.plots.points(row.queue, row.group), 360, 72, `Rates of ${row.queue}`)]);
     say(inRate, `in ${rate(row.in_rate)}/s`);
     say(outRate, `out ${rate(row.out_rate)}/s`);

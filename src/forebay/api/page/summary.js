@@ -32,7 +32,7 @@ const tile = (title, text, about, kind = "") =>
 export const showLedger = (node, ledger) => {
   node.dataset.state = !ledger ? "unknown" : ledger.difference ? "off" : "fine";
   if (!ledger) say(node, "");
-  else if (!ledger.difference) say(node, `The books balance: ${count(ledger.accepted)} accepted, every one accounted for.`);
+  else if (!ledger.difference) say(node, `The books balance: ${count(ledger.accepted)} accepted, every one accounted for${ledger.spooled ? `, ${count(ledger.spooled)} of them on this server's disk` : ""}.`);
   else {
     const where = ledger.differences.slice(0, 3).map((each) => `${each.queue} · ${each.group}: ${count(each.difference)}`).join(", ");
     say(node, `The books don't balance. Unaccounted for: ${where}${ledger.differences.length > 3 ? " …" : ""}. See forebay ledger.`);

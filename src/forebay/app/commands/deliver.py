@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Final
 
 import msgspec
-import uvloop
 
+from forebay.app import event_loop
 from forebay.app.commands.arguments import address, duration, pair
 from forebay.app.commands.beginning import begun
 from forebay.app.commands.numbers_page import NumbersPage
@@ -118,7 +118,7 @@ def deliver(arguments: argparse.Namespace) -> int:
     set_up_logs("json" if arguments.json else "auto", arguments.log_level)
     settings = delivery_settings(arguments)
     name = arguments.name or settings.destination.address.host.replace(":", "-")
-    uvloop.run(_deliver(arguments, name, settings))
+    event_loop.run(_deliver(arguments, name, settings))
     return 0
 
 

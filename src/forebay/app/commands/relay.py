@@ -41,9 +41,9 @@ def relay(arguments: argparse.Namespace) -> int:
     if warning is not None:
         logger.warning(warning)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    import uvloop  # noqa: PLC0415 - other commands don't need it
+    from forebay.app import event_loop  # noqa: PLC0415 - other commands don't need it
 
-    uvloop.run(_relay(config))
+    event_loop.run(_relay(config))
     return 0
 
 

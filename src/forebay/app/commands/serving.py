@@ -12,8 +12,6 @@ from functools import partial
 from pathlib import Path
 from typing import Final, TypeAlias
 
-import uvloop
-
 from forebay.api.context import Context
 from forebay.api.gate import Gate
 from forebay.api.jwt.ring import JwtRing
@@ -22,6 +20,7 @@ from forebay.api.queen.sealing import read_seal
 from forebay.api.rate import RateLimits
 from forebay.api.serving import HttpServer
 from forebay.api.settings import check_exposure
+from forebay.app import event_loop
 from forebay.app.commands.deliver import process_title
 from forebay.app.configuring import Loaded, file_faults, load_from, misconfigured
 from forebay.app.logs import set_up_logs
@@ -58,7 +57,7 @@ def serve(arguments: argparse.Namespace) -> int:
         raise misconfigured(faults)
     set_up_logs(loaded.settings.logging.format, loaded.settings.logging.level)
     sys.setswitchinterval(_SWITCH_SECONDS)
-    uvloop.run(_serve(loaded))
+    event_loop.run(_serve(loaded))
     return 0
 
 

@@ -12,8 +12,7 @@ from contextlib import AsyncExitStack, suppress
 from pathlib import Path
 from typing import Any, Final, NoReturn
 
-import uvloop
-
+from forebay.app import event_loop
 from forebay.app.commands.beginning import begun
 from forebay.app.commands.numbers_page import NumbersPage
 from forebay.app.logs import set_up_logs
@@ -35,7 +34,7 @@ def work(arguments: argparse.Namespace) -> int:
     if arguments.store is not None or worker.store is None:
         worker.store = arguments.store or os.environ.get("FOREBAY_STORE") or None
     worker.key = arguments.key or os.environ.get("FOREBAY_KEY") or worker.key
-    uvloop.run(_work(worker, arguments))
+    event_loop.run(_work(worker, arguments))
     return 0
 
 
