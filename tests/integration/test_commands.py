@@ -28,8 +28,8 @@ def test_the_demonstration_leaves_a_working_embedded_log(tmp_path: Path) -> None
     assert result["ledger"] == [
         {
             "queue": "demo", "group": "workers", "accepted": 2050, "spooled": 0, "ready": 0, "delayed": 0,
-            "held": 0, "deferred": 0, "done": 2050, "dead": 0, "purged": 0, "expired": 0, "corrupt": 0,
-            "difference": 0,
+            "held": 0, "deferred": 0, "answered": 0, "done": 2050, "dead": 0, "purged": 0, "expired": 0,
+            "corrupt": 0, "difference": 0,
         }
     ]  # fmt: skip
     assert (tmp_path / "forebay-data" / "forebay.db").exists()

@@ -44,6 +44,7 @@ class Stand:
 
     def __init__(self) -> None:
         self.now = WELL
+        self.answered: Mapping[int, int] = {}
         self.buffered: list[tuple[str, int]] = []
         self.spools: Callable[[], bool] = lambda: False
         """Whether the next push is spooled."""

@@ -88,18 +88,6 @@ async def test_an_ack_that_is_sent_again_is_a_no_op(queen: Any, name: Name) -> N
     assert [result["noop"] for result in again["results"]] == [True] * 3
 
 
-async def test_an_ack_of_a_dead_letter_is_a_no_op_and_a_nack_is_refused(queen: Any, name: Name) -> None:
-    queue = name("q")
-    await queen.queue(queue).config({"retry_limit": 0, "dlq_after_max_retries": True}).create()
-    (message,) = await popped(queen, queue, 1)
-    assert (await queen.ack([{**message, "_status": "dlq"}]))["success"]
-    assert len((await queen.queue(queue).dlq().get())["messages"]) == 1
-    again = await queen.ack(message)
-    assert (again["success"], again.get("noop")) == (True, True)
-    late = await queen.ack(message, False, {"error": "broken"})
-    assert (late["success"], late["error"]) == (False, "Message already committed")
-
-
 async def test_an_ack_of_an_unknown_transaction_fails(queen: Any, name: Name) -> None:
     (message,) = await popped(queen, name("q"), 1)
     for status in (True, False):

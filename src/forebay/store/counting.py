@@ -90,10 +90,12 @@ async def count_flows(
         count.oldest_cold_at = min(each.oldest_at, count.oldest_cold_at or each.oldest_at)
     messages = sum(stats.messages for stats in held)
     mode = Mode.COLD if window is None else window.mode
-    if shared is None:
-        messages = max(messages, books.held)
-        if window is None and books.held and all(each.is_held for each in waiting):
+    if shared is None and window is None:
+        messages = books.held
+        if messages and all(each.is_held for each in waiting):
             mode = Mode.WARM
+    elif shared is None:
+        messages += sum(each.count for each in waiting if each.is_held)
     state = GroupState(
         queue=queue.name,
         group=group.name,

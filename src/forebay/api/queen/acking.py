@@ -35,8 +35,6 @@ ITEMS_MAX: Final = 50_000
 NOT_FOUND: Final = "Message not found"
 LEASE_OVER: Final = "Invalid or expired lease"
 COMMITTED: Final = "Message already committed"
-_FINISHED: Final = frozenset({"done", "dead", "purged", "expired", "corrupt", "skipped", "dropped"})
-"""Where a message is when the cursor of a Queen server would have passed it."""
 _COMMITTED_MAX: Final = 1_000
 """Messages of one call of which it is looked up whether they were committed before."""
 STATUSES: Final = frozenset({*DONE, "failed", "dlq", "retry"})
@@ -204,7 +202,7 @@ async def _find_committed(desk: Desk, found: Sequence[Found]) -> None:
         assert one.id is not None, "it was located"
         assert one.place is not None, "likewise"
         groups = {place.group: place.state for place in (await desk.store.where(one.id)).groups}
-        if groups.get(one.place.group) not in _FINISHED:
+        if groups.get(one.place.group) != "done":
             continue
         one.noop = one.status in DONE
         one.error = None if one.noop else COMMITTED

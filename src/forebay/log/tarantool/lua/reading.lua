@@ -144,7 +144,10 @@ local function new_claim_count(group)
     function count.add(claim)
         local block = space.block:get({group.queue, claim.block_last})
         local letter = claim.letter ~= nil and space.letter:get({group.number, claim.letter}) or nil
-        local out = claim.owner == nil and claim.done or log.union(claim.done, claim.handed)
+        local out = claim.done
+        if claim.owner ~= nil then
+            out = log.union(claim.done, claim.handed)
+        end
         local left = claim.count - log.count_bits(out)
         local whole = block ~= nil and claim.owner ~= nil and left == block.count
         if letter ~= nil then
