@@ -94,8 +94,9 @@ async def count_flows(
         messages = books.held
         if messages and all(each.is_held for each in waiting):
             mode = Mode.WARM
-    elif shared is None:
-        messages += sum(each.count for each in waiting if each.is_held)
+    elif shared is None and (others := sum(each.count for each in waiting if each.is_held)):
+        taken = sum(found.leased for stats in held for found in stats.flows)
+        messages += others + max(0, books.handed - taken)
     state = GroupState(
         queue=queue.name,
         group=group.name,
