@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator, Sequence
 from typing import Final
 
@@ -28,6 +29,7 @@ class MetricsPage(Collector):
 
     def __init__(self, *sources: Collector | CollectorRegistry) -> None:
         self._sources: Sequence[Collector | CollectorRegistry] = (ProcessMetrics(), *sources)
+        self._shared: dict[bool, bytes] = {}
 
     def collect(self) -> Iterator[ShownMetric]:
         """Read all sources now."""
@@ -44,6 +46,14 @@ class MetricsPage(Collector):
             text: str = generate_open_metrics(self).decode()  # type: ignore[no-untyped-call]
             return text.removesuffix(END)
         return generate_latest(self).decode()
+
+    def shared_text(self, *, open_metrics: bool) -> bytes:
+        """The same, made once for all who ask in one turn of the event loop; it is most of a scrape."""
+        text = self._shared.get(open_metrics)
+        if text is None:
+            text = self._shared[open_metrics] = self.text(open_metrics=open_metrics).encode()
+            asyncio.get_running_loop().call_soon(self._shared.clear)
+        return text
 
     def answer(self, accept: str) -> tuple[str, str]:
         """The whole page, and its media type, for an `Accept` header."""

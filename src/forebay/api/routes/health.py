@@ -165,7 +165,7 @@ async def metrics(call: Call) -> Answer:
     open_metrics = prefers_open_metrics(accept)
     follower, media = context.snapshot, OPEN_METRICS if open_metrics else CLASSIC
     shown = None if follower is None else follower.exposition(open_metrics=open_metrics)
-    own = context.metrics.text(open_metrics=open_metrics).encode()
+    own = context.metrics.shared_text(open_metrics=open_metrics)
     if follower is not None:
         own += follower.health(open_metrics=open_metrics)
     if open_metrics:
