@@ -16,9 +16,9 @@ import pytest
 from forebay.api.overview import LISTENERS_MAX
 from forebay.app.opening import open_log
 from forebay.log.values import Record
+from forebay.observe.flow_places import STATES
 from forebay.observe.programs import Program, programs_file, write_programs
 from forebay.spark.flows.place import SPACE, Place
-from forebay.spark.flows.reports import SPACE as STATES
 from tests.browser.chromium import Page, open_page
 from tests.integration.http_wire import Wire, ask, request
 from tests.integration.key_steps import add_key

@@ -90,7 +90,7 @@ class Overview(View, frozen=True, kw_only=True):
     flows: Sequence[FlowPlace]
     """Flows on Spark, as their records say, up to 200."""
     programs: Sequence[Program]
-    """What `forebay up` runs beside this server."""
+    """The programs that `forebay up` runs beside this server."""
     log: str | None
     """Why the log can't be used, if so."""
     warm: str | None
@@ -149,7 +149,7 @@ class OverviewSource:
             return self._running
 
     def unlisted(self, listed: Sequence[Running]) -> str | None:
-        """What is to be said of tasks that are out with workers of other servers, and not in the list."""
+        """A note on tasks of other servers' workers, which can't be listed here, if there are any."""
         document = None if self._context.snapshot is None else self._context.snapshot.document
         if not self._has_neighbours or document is None or len(listed) == RUNNING_MAX:
             return None

@@ -11,7 +11,7 @@ from typing import Final
 from forebay.disk import File, is_medium_fault
 
 _SECTOR_BYTES: Final = 4096
-"""What a system reads of a disk at least, and so the least that can't be read."""
+"""The smallest unit that a system reads of a disk, and so the smallest that can fail."""
 
 
 class Holes:

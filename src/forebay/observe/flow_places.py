@@ -14,12 +14,12 @@ import msgspec
 from forebay.log.seam import Log
 from forebay.log.values import Kept
 
-__all__ = ["NO_FLOWS", "FlowPlace", "FlowPlaces", "flow_places"]
+__all__ = ["NO_FLOWS", "STATES", "FlowPlace", "FlowPlaces", "FlowState", "flow_places"]
 
 _SPACE: Final = "flow"
 """As in `forebay.spark.flows.place`."""
-_STATES: Final = "flow-state"
-"""As in `forebay.spark.flows.reports`."""
+STATES: Final = "flow-state"
+"""The space of the records of `FlowState`."""
 FLOWS_MAX: Final = 200
 _KEY_PARTS: Final = 3
 _Key: TypeAlias = tuple[str, str, str]
@@ -65,7 +65,9 @@ class _Record(msgspec.Struct):
     at: int = 0
 
 
-class _State(msgspec.Struct):
+class FlowState(msgspec.Struct):
+    """How a flow is, as its pipeline writes it down."""
+
     flow: str
     queue: str
     group: str
@@ -74,13 +76,13 @@ class _State(msgspec.Struct):
 
 
 _decode: Final = msgspec.json.Decoder(_Record).decode
-_decode_state: Final = msgspec.json.Decoder(_State).decode
+_decode_state: Final = msgspec.json.Decoder(FlowState).decode
 
 
 async def flow_places(log: Log) -> FlowPlaces:
     """All flows that read queues, without records that can't be read and those of queues that are gone."""
     kept = await log.scan(_SPACE, limit=FLOWS_MAX + 1)
-    states = await log.scan(_STATES, limit=FLOWS_MAX + 1)
+    states = await log.scan(STATES, limit=FLOWS_MAX + 1)
     is_cut = max(len(kept), len(states)) > FLOWS_MAX
     places = await _places(log, kept[:FLOWS_MAX])
     for each in states[:FLOWS_MAX]:
@@ -95,7 +97,7 @@ async def flow_places(log: Log) -> FlowPlaces:
 
 
 async def _places(log: Log, kept: Sequence[Kept]) -> dict[_Key, FlowPlace]:
-    """What flows have done."""
+    """The flows by their records of what they have done."""
     keys = [each.key.rsplit("/", _KEY_PARTS - 1) for each in kept]
     numbers = {int(key[1]) for key in keys if _is_key(key)}
     if not numbers:

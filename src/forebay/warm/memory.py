@@ -43,7 +43,7 @@ class MemoryWarm:
     shared = False
     problem: str | None = None
     epoch_prefix: ClassVar[str] = "m"
-    """What epochs begin with; those of a shared tier are hexadecimal."""
+    """Epochs of this tier begin with it; those of a shared tier are hexadecimal."""
 
     def __init__(self, name: str, *, clock: Clock | None = None) -> None:
         self.name = name

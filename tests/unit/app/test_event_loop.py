@@ -43,6 +43,6 @@ def test_a_program_ends_with_its_result_or_its_error() -> None:
     async def bad() -> None:
         raise ValueError("bad")
 
-    assert event_loop.run(good()) == 7
+    assert event_loop.run(good(), close_seconds=600) == 7
     with pytest.raises(ValueError, match="bad"):
-        event_loop.run(bad())
+        event_loop.run(bad(), close_seconds=600)

@@ -22,7 +22,7 @@ LOST = msgspec.structs.replace(
 
 
 def known(*queues: QueueStats, series_max: int = 100) -> Document:
-    """What a snapshot has of these."""
+    """A snapshot of these queues."""
     families = queue_families(Stats(7, queues), FlowStats(7, [], [], None), series_max=series_max)
     return Document(taken_at=1.5, families=families)
 

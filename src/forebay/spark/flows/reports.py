@@ -13,13 +13,13 @@ import msgspec
 
 from forebay.log.values import Record
 from forebay.model import redact
+from forebay.observe.flow_places import STATES, FlowState
 from forebay.spark.flows.pipeline import Status
 from forebay.spark.flows.running import Surroundings
 from forebay.spark.flows.values import PipelineSpec, QueueSource
 
-__all__ = ["SPACE", "Reports"]
+__all__ = ["Reports"]
 
-SPACE: Final = "flow-state"
 REPORT_SECONDS: Final = 10.0
 EXPIRES_SECONDS: Final = 30.0
 ERROR_CHARACTERS_MAX: Final = 500
@@ -58,7 +58,7 @@ class Reports:
     def _records(self, statuses: Sequence[Status]) -> list[Record]:
         expires_at = round((self._wall() + EXPIRES_SECONDS) * _SECOND)
         return [
-            Record(SPACE, each.name, self._value(each), expires_at)
+            Record(STATES, each.name, self._value(each), expires_at)
             for each in statuses
             if each.name in self._sources
         ]
@@ -66,12 +66,4 @@ class Reports:
     def _value(self, status: Status) -> bytes:
         source = self._sources[status.name]
         error = None if status.error is None else redact(status.error)[:ERROR_CHARACTERS_MAX]
-        return msgspec.json.encode(
-            {
-                "flow": status.name,
-                "queue": source.queue,
-                "group": source.group,
-                "state": status.state,
-                "error": error,
-            }
-        )
+        return msgspec.json.encode(FlowState(status.name, source.queue, source.group, status.state, error))
